@@ -36,7 +36,7 @@ NODE_MODULES := web/node_modules/.package-lock.json
 NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix web --loglevel=error
 HAS_NODE = npm --version && node -e 'const [a, b] = process.versions.node.split("."); process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)'
 
-.PHONY: help demo up web test test-all test-long test-pyoco-0.6 test-lowest test-web test-matrix coverage lint unit bench types bench-peers chaos dist audit reference docs lock clean
+.PHONY: help demo up web test test-worlds test-slow test-long test-pyoco-0.6 test-lowest test-web test-matrix coverage lint unit bench types screenshots bench-peers chaos dist audit reference docs lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -64,10 +64,13 @@ TOGETHER := --no-print-directory -j 2
 IN_ONE_PIECE := $(if $(filter output-sync,$(.FEATURES)),--output-sync=recurse)
 test: $(VENV)/node.stamp ## Everything that must hold
 	@$(MAKE) $(TOGETHER) $(IN_ONE_PIECE) lint test-web
-	@$(MAKE) $(TOGETHER) test-all test-pyoco-0.6
-
-test-all: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -n $(WORKERS) $(SPREAD)
+
+test-worlds: $(VENV)/dev.stamp ## 500 simulated worlds, and that the simulation finds what was broken: CI runs these, too
+	$(BIN)/python -m pytest -m slow -n 2 --dist load tests/simulation
+
+test-slow: $(VENV)/dev.stamp $(DASHBOARD) ## The same, every page of the documentation, heavier attacks, walks of the dashboard: for every night
+	$(BIN)/python -m pytest -m slow -n $(WORKERS) $(SPREAD)
 
 test-long: $(VENV)/dev.stamp ## The promises at their full size: minutes
 	$(BIN)/python -m pytest -m long -n 2
@@ -151,6 +154,9 @@ reference: $(VENV)/dev.stamp ## Write the reference pages of docs/ from the code
 docs: reference $(VENV)/docs.stamp ## Build the documentation into site/
 	$(BIN)/zensical build --clean --strict
 	$(BIN)/python -m tools.llms_txt
+
+screenshots: $(VENV)/dev.stamp $(DASHBOARD) ## Pictures of the dashboard for README and docs; needs Chromium and a Japanese font
+	PYTHONPATH=tests $(BIN)/python -m tools.screenshots
 
 types: $(VENV)/runtime.stamp $(NODE_MODULES) ## Types of the client and the dashboard, from the HTTP API
 	$(BIN)/python -m tools.client_types

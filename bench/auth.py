@@ -10,7 +10,7 @@ from gateways import HOST, gateway_process, milliseconds, nats_for_a_while
 from load import get, hammer
 from page import Figures, Goal, show, table
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.usecases.auth import IssueApiKey
+from pyoco_server.usecases.api_keys import IssueApiKey
 from pyoco_server.wiring import new_api_key, new_salt, open_backend
 
 GOAL = 1.2

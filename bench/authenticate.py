@@ -41,7 +41,7 @@ async def main() -> None:
     fast = new_record(KEY.key_id, "acme", KEY.secret, SALT, "", 0.0)
     keys = MemoryApiKeys()
     await keys.create(record_key(KEY.key_id), fast)
-    authenticate = Authenticate(keys, InMemory(fast), "", os.urandom(32))
+    authenticate = Authenticate(keys, InMemory(fast), "", os.urandom(32), time.time)
 
     async def refused(text: str) -> None:
         try:

@@ -10,8 +10,7 @@ from functools import partial
 from itertools import cycle, islice, pairwise
 
 from gateways import verdict
-from pyoco_server.domain.executions import commands as c
-from pyoco_server.domain.executions import events as e
+from pyoco_server.domain.executions import commands as c, events as e
 from pyoco_server.domain.executions.codec import decode_record, encode_record
 from pyoco_server.domain.executions.commands import Rejected
 from pyoco_server.domain.executions.decide import decide

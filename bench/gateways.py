@@ -40,26 +40,34 @@ def nats_for_a_while() -> Iterator[EmbeddedNats]:
 @contextmanager
 def gateway_process(config: NatsBackendConfig, *changed: str) -> Iterator[Gateway]:
     """A gateway that is ready. `changed` names the settings that are not as by default."""
+    with tempfile.TemporaryDirectory() as directory, gateway_in(Path(directory), config, *changed) as gateway:
+        yield gateway
+
+
+@contextmanager
+def gateway_in(
+    directory: Path, config: NatsBackendConfig, *changed: str, patience_sec: float = START_SEC
+) -> Iterator[Gateway]:
+    """It keeps its index and its records of events in the directory."""
     port = free_port(HOST)
     settings = {env_name(name): str(getattr(config, name)) for name in ("nats_url", *changed)}
     command = [str(Path(sys.executable).with_name("pyoco-server")), "up", "--host", HOST, "--port", str(port)]
-    with tempfile.TemporaryDirectory() as directory:  # it writes records of events where it is started
-        process = subprocess.Popen(
-            command,
-            env={**os.environ, **settings, "PYOCO_LOG_LEVEL": "ERROR"},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd=directory,
-        )
-        try:
-            wait_until_ready(port)
-            yield Gateway(port, process.pid)
-        finally:
-            stop(process)
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, **settings, "PYOCO_LOG_LEVEL": "ERROR"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=directory,
+    )
+    try:
+        wait_until_ready(port, patience_sec)
+        yield Gateway(port, process.pid)
+    finally:
+        stop(process)
 
 
-def wait_until_ready(port: int) -> None:
-    deadline = time.monotonic() + START_SEC
+def wait_until_ready(port: int, patience_sec: float = START_SEC) -> None:
+    deadline = time.monotonic() + patience_sec
     while time.monotonic() < deadline:
         try:
             if httpx2.get(f"http://{HOST}:{port}/ready").status_code == 200:

@@ -63,13 +63,13 @@ async def put_runs(config: NatsBackendConfig, runs: int) -> None:
     await client.close()
 
 
-async def ask(ports: list[int], path: str, times: int) -> list[float]:
-    """The median of each in milliseconds."""
-    taken: dict[int, list[float]] = {port: [] for port in ports}
+async def ask(questions: list[tuple[int, str]], times: int) -> list[float]:
+    """The median of each (port and path) in milliseconds."""
+    taken: list[list[float]] = [[] for _ in questions]
     for _ in range(5):
-        for port in ports:
-            taken[port] += await hammer(HOST, port, get(path), connections=1, total=times)
-    return [milliseconds(taken[port]) for port in ports]
+        for found, (port, path) in zip(taken, questions, strict=True):
+            found.extend(await hammer(HOST, port, get(path), connections=1, total=times))
+    return [milliseconds(found) for found in taken]
 
 
 def measure(times: int, sizes: tuple[int, ...] = SIZES) -> Figures:
@@ -81,7 +81,7 @@ def measure(times: int, sizes: tuple[int, ...] = SIZES) -> Figures:
             asyncio.run(fill(config, size))
             gateways.append(stack.enter_context(gateway_process(config, "runs_kv_bucket")))
         ports = [gateway.port for gateway in gateways]
-        found = {path: asyncio.run(ask(ports, path, times)) for path in PATHS}
+        found = {path: asyncio.run(ask([(port, path) for port in ports], times)) for path in PATHS}
         memory = [rss_mb(gateway.pid) for gateway in gateways]
     rows = [
         (f"`{path}`", *(f"{took:.2f} ms" for took in row), f"{row[-1] / row[0]:.2f} ×")

@@ -9,10 +9,12 @@ from collections.abc import Callable
 import auth
 import events
 import executions
+import fleet
 import growth
 import idle_workers
 import lists
 import peers
+import read_model
 import run_cost
 import schedules
 import submit_rate
@@ -29,8 +31,10 @@ WHOLE: Benchmarks = {
     "run-cost": lambda: run_cost.measure(runs=1500, rounds=3),
     "submit-rate": lambda: submit_rate.measure(runs=6000),
     "lists": lambda: lists.measure(times=40),
+    "read-model": lambda: read_model.measure(runs=1_000_000, times=40),
     "watchers": lambda: watchers.measure(writes=300),
     "idle-workers": lambda: idle_workers.measure(seconds=15),
+    "fleet": lambda: fleet.measure(workers=1000, gateways=2, seconds=30, runs=5000),
     "growth": lambda: growth.measure(runs=2000),
     "executions": lambda: executions.measure(executions=300, waits=5000, rest=5),
     "events": lambda: events.measure(events=3000, records=50_000),
@@ -43,8 +47,10 @@ QUICK: Benchmarks = {
     "run-cost": lambda: run_cost.measure(runs=500, rounds=1),
     "submit-rate": lambda: submit_rate.measure(runs=1600),
     "lists": lambda: lists.measure(times=10, sizes=(1000, 10_000)),
+    "read-model": lambda: read_model.measure(runs=20_000, times=10),
     "watchers": lambda: watchers.measure(writes=100, crowds=(50, 200)),
     "idle-workers": lambda: idle_workers.measure(seconds=5, many=(1, 5)),
+    "fleet": lambda: fleet.measure(workers=100, gateways=1, seconds=10, runs=500),
     "growth": lambda: growth.measure(runs=400),
     "executions": lambda: executions.measure(executions=50, waits=500, rest=2, times=20),
     "events": lambda: events.measure(events=600, records=5000),

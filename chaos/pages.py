@@ -56,9 +56,10 @@ TAIL = """
   and one 5 minutes slow, and in one of two gateways, 5 minutes fast.
 - F15 keeps runs for five minutes (`PYOCO_RUNS_RETENTION_SEC`), so that the number of runs is
   constant after that. A gateway's memory grows with the runs that are **kept**, by the figure per 1,000
-  in the line, because its index has a row for each. This is no leak, and `PYOCO_RUNS_RETENTION_SEC` bounds it
-  (`PYOCO_READ_MODEL_PATH` puts it into a file instead). The slope is the straight line through what was
-  measured every 30 s after the first third of the time. nats-server's memory is shown and not judged.
+  in the line, if its index is in memory, because it has a row for each. This is no leak, and
+  `PYOCO_RUNS_RETENTION_SEC` bounds it; `pyoco-server up` puts the index into a file. The slope is the
+  straight line through what was measured every 30 s after the first third of the time. nats-server's memory
+  is shown and not judged.
 
 ## What was not tried
 

@@ -15,15 +15,26 @@ from msgspec.structs import fields
 
 from pyoco_server import answers
 from pyoco_server.answers import name_of
+from pyoco_server.domain.alerts.deliveries import ALERT_DELIVERY_ANSWERS
+from pyoco_server.domain.alerts.model import ALERT_ANSWERS
+from pyoco_server.domain.audit_trail import AuditPage
+from pyoco_server.domain.auth import API_KEY_ANSWERS
+from pyoco_server.domain.bulk import BULK_ANSWERS
+from pyoco_server.domain.dead_letters import DEAD_LETTER_ANSWERS
 from pyoco_server.domain.flows import FLOW_ANSWERS
 from pyoco_server.domain.queues import Queue, QueueList
+from pyoco_server.domain.secrets.model import SECRET_ANSWERS
+from pyoco_server.domain.stats.series import Stats
 
-RETURNED = (
+RETURNED: tuple[type[Struct], ...] = (
     *(answers.Run, answers.RunSummary, answers.RunPage, answers.Submitted, answers.BatchResult),
     *(answers.RunTasks, answers.RunLogs, answers.RunChange, *FLOW_ANSWERS),
     *(answers.GraphRecord, answers.GraphSummary, answers.GraphPage),
     *(answers.Worker, answers.WorkerPatched, answers.WheelFile, answers.WheelDeleted, answers.WheelEvent),
-    *(answers.Health, Queue, QueueList),
+    *(answers.Health, Queue, QueueList, AuditPage, *API_KEY_ANSWERS),
+    *(answers.RunDeleted, answers.WorkerDeleted, *DEAD_LETTER_ANSWERS, *BULK_ANSWERS, Stats),
+    *SECRET_ANSWERS,
+    *(*ALERT_ANSWERS, *ALERT_DELIVERY_ANSWERS),
 )
 """What calls about runs, graphs, queues, workers, wheels return; those about executions: any dict."""
 TARGET = Path(__file__).parents[1] / "src/pyoco_server/http_client/answers.py"

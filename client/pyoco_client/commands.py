@@ -142,6 +142,11 @@ def read_words(text: str | None) -> list[str] | None:
     return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
 
 
+def read_time(text: str | None) -> float | str | None:
+    """Unix seconds are a number in JSON."""
+    return float(text) if text is not None and text.replace(".", "", 1).isdecimal() else text
+
+
 RUN = Columns(("run_id",))
 EXECUTION = Columns(("execution_id",))
 GRAPH = Columns(("graph_id",))
@@ -162,6 +167,8 @@ class Option(NamedTuple):
     is_repeated: bool = False
     has_place: bool = False
     """Also without its name."""
+    is_rest: bool = False
+    """All further words."""
 
     @property
     def dest(self) -> str:
@@ -176,6 +183,9 @@ class Option(NamedTuple):
         return self.label if self.has_place else f"{self.label} {self.dest.upper()}"
 
     def add(self, command: ArgumentParser) -> None:
+        if self.is_rest:
+            command.add_argument(self.dest, nargs="*", metavar=self.dest.upper(), help=self.help)
+            return
         names = [f"--{self.name}", *([self.short] if self.short else [])]
         if self.is_flag:
             command.add_argument(*names, help=self.help, action="store_true")
@@ -458,6 +468,22 @@ def put_limit(client: PyocoHttpClient, given: Namespace) -> Any:
         raise InvalidInput(f"{given.file}: no match")
     named = definition.pop("name", None)
     return client.limits.put(str(given.name or named or given.file.stem), **definition)
+
+
+def put_alert(client: PyocoHttpClient, given: Namespace) -> Any:
+    return client.alerts.put(**_named(given, "on"))
+
+
+def put_channel(client: PyocoHttpClient, given: Namespace) -> Any:
+    return client.channels.put(**_named(given, "type"))
+
+
+def _named(given: Namespace, needed: str) -> dict[str, Any]:
+    definition = read_object(given.file)
+    if needed not in definition:
+        raise InvalidInput(f"{given.file}: no {needed}")
+    named = definition.pop("name", None)
+    return {"name": str(given.name or named or given.file.stem), **definition}
 
 
 def apply(client: PyocoHttpClient, given: Namespace) -> Any:

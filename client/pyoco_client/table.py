@@ -19,12 +19,15 @@ from pyoco_client.commands import (
     metrics,
     place,
     preview_schedule,
+    put_alert,
+    put_channel,
     put_graph,
     put_limit,
     put_schedule,
     read_json,
     read_object,
     read_pairs,
+    read_time,
     read_words,
     rerun,
     retry,
@@ -35,6 +38,7 @@ from pyoco_client.commands import (
     watch,
     watch_execution,
 )
+from pyoco_client.operations import OPERATION, put_variable, read_value, show_stats, start_bulk, watch_bulk
 
 RUNS = Columns(("run_id",), ("status", "flow_name", "run_id", "tag", "worker_id", "error"))
 STARTED = Columns(("run_id", "execution_id", "node_id"))
@@ -53,6 +57,12 @@ TEMPLATE_ID = place("template-id", "Template id.")
 FLOW_NAME = place("name", "Flow name.")
 SCHEDULE_ID = place("schedule-id", "Schedule id.")
 LIMIT_NAME = place("name", "Limit name.")
+NAMED = place("name", "Name: [A-Za-z0-9_-]{1,64}.")
+ALERT_NAME = place("name", "Alert name.")
+CHANNEL_NAME = place("name", "Channel name.")
+DELIVERY_ID = place("delivery-id", "Id of the delivery.")
+LETTER_ID = place("letter-id", "Id of the dead letter.")
+BULK_ID = place("bulk-id", "Id of the operation.")
 ACTION_KEY = place("key", "Action key.")
 TAG = Option("tag", "Tag of the worker to run on.")
 RECORDS = Option("records", "Include task_records.", is_flag=True)
@@ -100,7 +110,15 @@ GROUPS = {
     "events": "Send workflow events and inspect their results.",
     "queues": "Inspect, pause and resume the queues of tags.",
     "schedules": "Start flows, graphs and templates at their times.",
+    "api-keys": "Manage the API keys of your tenant.",
+    "alerts": "Send messages when something happens.",
+    "channels": "Where the messages of alerts go: webhooks, chats, e-mail.",
+    "deliveries": "What became of the messages of alerts.",
+    "bulk": "Cancel, retry, delete or redrive many runs at once.",
+    "dead-letters": "Inspect jobs that no worker could finish, and run them again.",
     "limits": "Limit how many runs are active, and how fast they start.",
+    "secrets": "Keep secrets that params name as ${secrets.NAME}.",
+    "vars": "Keep values that params name as ${vars.NAME}.",
     "templates": "Manage workflow templates.",
     "actions": "Manage the actions that templates may use.",
 }
@@ -520,12 +538,13 @@ COMMANDS = {
         place("event-id", "Event id from the response or the summary."),
     ),
     "apply": called(
-        "Create or change the flows, graphs, limits, actions, templates and schedules of a directory.",
+        "Create or change what a directory defines, from flows to schedules.",
         BY_ID._replace(shown=("change", "kind", "id", "fields")),
         apply,
         place(
             "directory",
-            "Directory with the folders flows, graphs, limits, actions, templates, schedules; one JSON each.",
+            "Directory with the folders flows, graphs, limits, alerts, actions, templates, schedules;"
+            " one JSON each.",
             Path,
         ),
         Option("dry-run", "Only print the differences.", is_flag=True),
@@ -581,6 +600,307 @@ COMMANDS = {
         BY_NAME,
         lambda client, given: client.limits.delete(given.name),
         LIMIT_NAME,
+    ),
+    "secrets put": called(
+        "Set a secret. Its value is read from the standard input, and never shown again.",
+        BY_NAME,
+        lambda client, given: client.secrets.put(given.name, read_value(given.file, is_secret=True)),
+        NAMED,
+        Option(
+            "file",
+            "File with the value, instead of the standard input. One newline at its end is left out.",
+            Path,
+        ),
+    ),
+    "secrets list": called(
+        "List secrets, newest first, without their values.",
+        Columns(("name",), ("name", "created_at", "updated_at"), "items"),
+        lambda client, given: client.secrets.list(given.cursor, given.limit),
+        *PAGE,
+    ),
+    "secrets show": called(
+        "Print a secret without its value.",
+        BY_NAME,
+        lambda client, given: client.secrets.get(given.name),
+        NAMED,
+    ),
+    "secrets delete": called(
+        "Delete a secret. Runs that name it and start later fail.",
+        BY_NAME,
+        lambda client, given: client.secrets.delete(given.name),
+        NAMED,
+    ),
+    "vars put": called(
+        "Set a variable. Without --value or --file, its value is read from the standard input.",
+        BY_NAME,
+        put_variable,
+        NAMED,
+        Option("value", "The value."),
+        Option("file", "File with the value. One newline at its end is left out.", Path),
+        Option("as-json", "The value is JSON, not text.", is_flag=True),
+    ),
+    "vars list": called(
+        "List variables, newest first.",
+        Columns(("name",), ("name", "value", "updated_at"), "items"),
+        lambda client, given: client.variables.list(given.cursor, given.limit),
+        *PAGE,
+    ),
+    "vars show": called(
+        "Print a variable.", BY_NAME, lambda client, given: client.variables.get(given.name), NAMED
+    ),
+    "vars delete": called(
+        "Delete a variable. Runs that name it and start later fail.",
+        BY_NAME,
+        lambda client, given: client.variables.delete(given.name),
+        NAMED,
+    ),
+    "alerts put": called(
+        "Create or change an alert from a file.",
+        BY_NAME,
+        put_alert,
+        place("file", "Alert definition, JSON.", Path),
+        Option("name", "Alert name. Default: the name in the file, else the file name without extension."),
+    ),
+    "alerts list": called(
+        "List alerts, newest first.",
+        Columns(("name",), ("name", "on", "channel", "filter", "cooldown_sec"), "items"),
+        lambda client, given: client.alerts.list(given.cursor, given.limit),
+        *PAGE,
+    ),
+    "alerts show": called(
+        "Print an alert.", BY_NAME, lambda client, given: client.alerts.get(given.name), ALERT_NAME
+    ),
+    "alerts delete": called(
+        "Delete an alert. Messages on their way are still delivered.",
+        BY_NAME,
+        lambda client, given: client.alerts.delete(given.name),
+        ALERT_NAME,
+    ),
+    "channels put": called(
+        "Create or change a channel from a file. A generated secret is printed, once.",
+        BY_NAME,
+        put_channel,
+        place("file", "Channel definition, JSON.", Path),
+        Option("name", "Channel name. Default: the name in the file, else the file name without extension."),
+    ),
+    "channels list": called(
+        "List channels, newest first.",
+        Columns(("name",), ("name", "type", "host"), "items"),
+        lambda client, given: client.channels.list(given.cursor, given.limit),
+        *PAGE,
+    ),
+    "channels show": called(
+        "Print a channel, without its secrets.",
+        BY_NAME,
+        lambda client, given: client.channels.get(given.name),
+        CHANNEL_NAME,
+    ),
+    "channels delete": called(
+        "Delete a channel that no alert uses.",
+        BY_NAME,
+        lambda client, given: client.channels.delete(given.name),
+        CHANNEL_NAME,
+    ),
+    "deliveries list": called(
+        "List deliveries, newest first.",
+        Columns(("id",), ("id", "type", "alert", "channel", "status", "attempts", "last_error"), "items"),
+        lambda client, given: client.deliveries.list(
+            alert=given.alert,
+            channel=given.channel,
+            status=given.status,
+            cursor=given.cursor,
+            limit=given.limit or 50,
+        ),
+        Option("alert", "Filter by alert."),
+        Option("channel", "Filter by channel."),
+        Option("status", "Filter by status.", choices=("PENDING", "DELIVERED", "FAILED")),
+        *PAGE,
+    ),
+    "deliveries show": called(
+        "Print a delivery, with what is sent.",
+        BY_ID,
+        lambda client, given: client.deliveries.get(given.delivery_id),
+        DELIVERY_ID,
+    ),
+    "deliveries replay": called(
+        "Send a delivery again, with the same id and body.",
+        BY_ID,
+        lambda client, given: client.deliveries.replay(given.delivery_id),
+        DELIVERY_ID,
+    ),
+    "dead-letters list": called(
+        "List dead letters, newest first.",
+        Columns(("id",), ("id", "reason", "flow_name", "tag", "run_id", "redriven_as", "error"), "items"),
+        lambda client, given: client.dead_letters.list(
+            reason=given.reason,
+            tag=given.tag,
+            flow=given.flow,
+            since=given.since,
+            cursor=given.cursor,
+            limit=given.limit or 50,
+        ),
+        Option(
+            "reason",
+            "Filter by reason.",
+            choices=("invalid_job", "flow_not_found", "execution_error", "max_deliver"),
+        ),
+        TAG._replace(help="Filter by tag."),
+        Option("flow", "Filter by flow name."),
+        Option("since", "Written then or later, e.g. 2026-12-01T00:00+09:00"),
+        *PAGE,
+    ),
+    "dead-letters show": called(
+        "Print a dead letter.",
+        BY_ID,
+        lambda client, given: client.dead_letters.get(given.letter_id),
+        LETTER_ID,
+    ),
+    "dead-letters redrive": called(
+        "Run the run of a dead letter again. A second time prints the same run.",
+        RUN,
+        lambda client, given: client.dead_letters.redrive(given.letter_id),
+        LETTER_ID,
+    ),
+    "dead-letters discard": called(
+        "Remove a dead letter. Its run is kept.",
+        BY_ID,
+        lambda client, given: client.dead_letters.discard(given.letter_id),
+        LETTER_ID,
+    ),
+    "bulk start": Command(
+        start_bulk,
+        (
+            place("action", "What to do: cancel, retry, delete; redrive: dead letters instead of runs."),
+            Option("ids", "Run ids; for redrive, ids of dead letters.", is_rest=True),
+            Option("status", "Runs with this status."),
+            Option("flow", "Runs or dead letters of this flow."),
+            Option("tag", "Runs or dead letters with this tag."),
+            Option("updated-after", "Runs that changed after this time, e.g. 2026-12-01T00:00+09:00"),
+            Option("reason", "Dead letters with this reason."),
+            Option("since", "Dead letters written then or later."),
+            Option("all", "All runs or dead letters, if no filter is given.", is_flag=True),
+            Option("dry-run", "Only print how many they are, and the first 20.", is_flag=True),
+            Option("max-per-sec", "Maximum number of items per second.", float),
+            Option("wait", "Wait for the end. Exit code 1 if an item failed.", is_flag=True),
+            *OUTPUT,
+        ),
+    ),
+    "bulk show": called(
+        "Print an operation: what is done, what failed, what is left.",
+        OPERATION,
+        lambda client, given: client.bulk.get(given.bulk_id),
+        BULK_ID,
+    ),
+    "bulk list": called(
+        "List operations, newest first.",
+        Columns(("id",), ("id", "action", "status", "total", "done", "failed", "left"), "items"),
+        lambda client, given: client.bulk.list(given.cursor, given.limit or 50),
+        *PAGE,
+    ),
+    "bulk cancel": called(
+        "Cancel an operation. What it has done stays done.",
+        OPERATION,
+        lambda client, given: client.bulk.cancel(given.bulk_id),
+        BULK_ID,
+    ),
+    "bulk watch": Command(
+        watch_bulk,
+        (
+            BULK_ID,
+            Option(
+                "output",
+                "json: the operation in one line per change; status: one short line per change.",
+                default="json",
+                choices=("json", "status"),
+            ),
+            QUIET,
+        ),
+    ),
+    "stats": Command(
+        show_stats,
+        (
+            Option(
+                "by", "What the runs are counted by.", default="status", choices=("status", "flow", "tag")
+            ),
+            Option(
+                "bucket",
+                "minute: of the last day; hour: of the last 90 days.",
+                default="minute",
+                choices=("minute", "hour"),
+            ),
+            Option(
+                "since", "Ended then or later, e.g. 2026-12-01T00:00+09:00. Default: the last hour, or day."
+            ),
+            Option("until", "Ended before this time. Default: now."),
+            Option("flow", "Filter by flow name."),
+            TAG._replace(help="Filter by tag."),
+            Option("status", "Filter by status.", choices=("COMPLETED", "FAILED", "CANCELLED")),
+            *OUTPUT,
+        ),
+    ),
+    "delete": called(
+        "Delete an ended run and its log.",
+        RUN,
+        lambda client, given: client.delete_run(given.run_id),
+        RUN_ID,
+    ),
+    "worker-delete": called(
+        "Delete the record of a worker that is gone.",
+        WORKER,
+        lambda client, given: client.delete_worker(given.worker_id),
+        WORKER_ID,
+    ),
+    "executions delete": called(
+        "Delete an archived execution. Its id cannot be used again.",
+        EXECUTION,
+        lambda client, given: client.executions.delete(given.execution_id),
+        EXECUTION_ID,
+    ),
+    "api-keys create": called(
+        "Create an API key and print it. The key is shown only once.",
+        Columns(("api_key",)),
+        lambda client, given: client.api_keys.create(
+            read_words(given.scopes) or [],
+            expires_at=read_time(given.expires_at),
+            description=given.description,
+        ),
+        place("scopes", "What the key may do, separated by commas: read, submit, operate, deploy, admin."),
+        Option(
+            "expires-at",
+            "When the key stops working: RFC 3339 with an offset, or Unix seconds. Default: never.",
+        ),
+        Option("description", "What the key is for."),
+    ),
+    "api-keys list": called(
+        "List the API keys of your tenant, newest first, including revoked ones.",
+        Columns(("key_id",), ("key_id", "scopes", "created_at", "expires_at", "revoked_at"), "items"),
+        lambda client, given: client.api_keys.list(given.cursor, given.limit),
+        *PAGE,
+    ),
+    "api-keys revoke": called(
+        "Revoke an API key. Gateways apply it within a second.",
+        Columns(("key_id",)),
+        lambda client, given: client.api_keys.revoke(given.key_id),
+        place("key-id", "Key id: the part between `pyoco_` and the dot."),
+    ),
+    "audit": called(
+        "List changes, newest first: who changed what, when and from where.",
+        Columns(("id",), ("at", "action", "target", "actor"), "items"),
+        lambda client, given: client.list_audit(
+            action=given.action,
+            target=given.target,
+            key_id=given.key_id,
+            since=given.since,
+            until=given.until,
+            cursor=given.cursor,
+            limit=given.limit,
+        ),
+        Option("action", "Filter by action, e.g. schedule.put."),
+        Option("target", "Filter by what was changed: an id, a kind, or kind/id."),
+        Option("key-id", "Filter by the API key of the author."),
+        Option("since", "Changes since then: RFC 3339 with an offset, or Unix seconds."),
+        Option("until", "Changes until then."),
+        *PAGE,
     ),
     "schedules put": called(
         "Create or change a schedule from a file.",

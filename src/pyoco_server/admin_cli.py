@@ -1,7 +1,10 @@
-"""`pyoco-server-admin`: API keys, backup and restore, export of workflow events; JSON on stdout."""
+"""`pyoco-server-admin`: keys, backup and restore, export of workflow events; JSON on stdout."""
 
+import os
+import secrets
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,12 +17,14 @@ from pyoco_server.cli.failures import reporting_failures, run_app
 from pyoco_server.cli.output import AS_JSON, NO_NATS_OPTIONS, Columns, NatsOptions, Shown
 from pyoco_server.cli.terminal import add_completion, run
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain.auth import DEFAULT_SCOPES, Grant
+from pyoco_server.domain.inputs import time_in_text
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.logs import configure_logging
 from pyoco_server.processes import free_port
 from pyoco_server.running_server import settings_here
 from pyoco_server.wiring import EmbeddedNats, back_up, restore
-from pyoco_server.wiring.worker import AdminKeys, open_admin_keys, read_export
+from pyoco_server.wiring.worker import AdminKeys, open_admin_keys, read_export, reseal_secrets
 
 app = cyclopts.App(
     name="pyoco-server-admin",
@@ -29,11 +34,15 @@ api_key = cyclopts.App(
     name="api-key", help="Manage API keys for a gateway with PYOCO_HTTP_AUTH_MODE=api_key."
 )
 app.command(api_key)
+secrets_app = cyclopts.App(name="secrets", help="Manage the keys that seal secrets.")
+app.command(secrets_app)
 events = cyclopts.App(name="events", help="Export workflow events.")
 app.command(events)
 
 _KEYS = Columns(
-    ("key_id",), ("key_id", "tenant_id", "created_at", "revoked_at"), ("revoked_at", "created_at")
+    ("key_id",),
+    ("key_id", "tenant_id", "scopes", "created_at", "expires_at", "revoked_at", "last_used_at"),
+    ("revoked_at", "expires_at", "last_used_at", "created_at"),
 )
 Settings = Annotated[NatsBackendConfig, Parameter(parse=False)]
 
@@ -60,15 +69,40 @@ def launch(
 
 
 @api_key.command
-def create(tenant: str, *, shown: Shown = AS_JSON, config: Settings) -> None:
+def create(
+    tenant: str,
+    *,
+    scopes: str | None = None,
+    expires_at: str | None = None,
+    description: str | None = None,
+    shown: Shown = AS_JSON,
+    config: Settings,
+) -> None:
     """Create an API key and print it. The key is shown only once.
 
     Parameters
     ----------
     tenant
         Tenant that owns the key's runs: [A-Za-z0-9_-]{1,64}.
+    scopes
+        What the key may do, separated by commas: read, submit, operate, deploy, admin. Default: all but
+        admin.
+    expires_at
+        When the key stops working: RFC 3339 with an offset, or Unix seconds. Default: never.
+    description
+        What the key is for.
     """
-    shown.one(_answer(config, lambda keys: keys.issue(tenant)), "api_key")
+    grant = _grant(scopes, expires_at, description)
+    shown.one(_answer(config, lambda keys: keys.issue(tenant, grant)), "api_key")
+
+
+def _grant(scopes: str | None, expires_at: str | None, description: str | None) -> Grant:
+    try:
+        expires = None if expires_at is None else time_in_text(expires_at)
+    except ValueError as error:
+        raise InvalidCliInput(f"--expires-at {expires_at}: {error}") from error
+    given = DEFAULT_SCOPES if scopes is None else tuple(filter(None, map(str.strip, scopes.split(","))))
+    return Grant(scopes=given, expires_at=expires, description=description)
 
 
 @api_key.command(name="list")
@@ -88,6 +122,36 @@ def revoke(key_id: str, *, shown: Shown = AS_JSON, config: Settings) -> None:
         Key id: the part between `pyoco_` and the dot.
     """
     shown.one(_answer(config, lambda keys: keys.revoke(key_id)), "key_id")
+
+
+@secrets_app.command(name="new-key")
+def new_key(*, file: Path | None = None, shown: Shown = AS_JSON) -> None:
+    """Make a new key for PYOCO_SECRETS_KEY.
+
+    Parameters
+    ----------
+    file
+        New file for the key, which only its owner can read. Default: print the key.
+    """
+    key = secrets.token_urlsafe(32)
+    if file is None:
+        shown.one({"key": key}, "key")
+        return
+    try:
+        with open(file, "x", opener=partial(os.open, mode=0o600)) as opened:
+            opened.write(f"{key}\n")
+    except OSError as error:
+        raise InvalidCliInput(f"--file {file}: {error.strerror}") from error
+    shown.one({"file": str(file)}, "file")
+
+
+@secrets_app.command
+def reseal(*, shown: Shown = AS_JSON, config: Settings) -> None:
+    """Seal all secrets with the first key of PYOCO_SECRETS_KEY."""
+    found = run(reseal_secrets(config))
+    shown.one(msgspec.to_builtins(found))
+    if found.unreadable:
+        sys.exit(1)
 
 
 @events.command

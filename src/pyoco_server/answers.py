@@ -11,7 +11,12 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict, fields
 
+from pyoco_server.domain.alerts.deliveries import ALERT_DELIVERY_ANSWERS
+from pyoco_server.domain.alerts.model import ALERT_ANSWERS
 from pyoco_server.domain.audit_trail import AUDIT_ANSWERS
+from pyoco_server.domain.auth import API_KEY_ANSWERS
+from pyoco_server.domain.bulk import BULK_ANSWERS
+from pyoco_server.domain.dead_letters import DEAD_LETTER_ANSWERS
 from pyoco_server.domain.events.audit import AuditDetails
 from pyoco_server.domain.events.retry import QueueCounts, RetryJob, RetryPolicy
 from pyoco_server.domain.events.sources import KeyOf, SourceKind
@@ -28,8 +33,9 @@ from pyoco_server.domain.runs.listing import RunSummary
 from pyoco_server.domain.runs.logs import LogLine
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus, TaskRecord, TaskState
 from pyoco_server.domain.schedules.views import SCHEDULE_ANSWERS
-from pyoco_server.domain.wheels import Actor as WheelActor
-from pyoco_server.domain.wheels import WheelEvent
+from pyoco_server.domain.secrets.model import SECRET_ANSWERS
+from pyoco_server.domain.stats.series import STATS_ANSWERS
+from pyoco_server.domain.wheels import Actor as WheelActor, WheelEvent
 
 __all__ = ["GraphRecord", "GraphSummary", "LogLine", "RunSummary", "WheelEvent"]
 """Types of the domain that are answers as they are."""
@@ -52,7 +58,21 @@ def kinds() -> list[type[Struct]]:
         for name, kind in globals().items()
         if isinstance(kind, type) and (kind.__module__ == __name__ or name in __all__) and name[0] != "_"
     ]
-    return [*own, *FLOW_ANSWERS, *LIMIT_ANSWERS, *QUEUE_ANSWERS, *SCHEDULE_ANSWERS, *AUDIT_ANSWERS]
+    nouns = (
+        FLOW_ANSWERS,
+        LIMIT_ANSWERS,
+        QUEUE_ANSWERS,
+        SECRET_ANSWERS,
+        SCHEDULE_ANSWERS,
+        AUDIT_ANSWERS,
+        API_KEY_ANSWERS,
+        DEAD_LETTER_ANSWERS,
+        BULK_ANSWERS,
+        STATS_ANSWERS,
+        ALERT_ANSWERS,
+        ALERT_DELIVERY_ANSWERS,
+    )
+    return [*own, *(kind for answers in nouns for kind in answers)]
 
 
 def name_of(kind: type) -> str:
@@ -89,13 +109,17 @@ def _part(field: Any, kind: Any) -> Any:
 
 
 class ErrorBody(Struct, kw_only=True):
-    """`message` is in the language that the client prefers. `code`: why a command was rejected."""
+    """`message` is in the language that the client prefers.
+
+    `code`: why a command was rejected. `scope`: what the API key lacks.
+    """
 
     detail: str | list[dict[str, Any]]
     err_id: str
     msg_id: str
     message: str
     code: str | UnsetType = UNSET
+    scope: str | UnsetType = UNSET
 
 
 class EventRefused(ErrorBody, kw_only=True):
@@ -145,6 +169,21 @@ class Submitted(Struct):
     run_id: str
     status: RunStatus
     warning: str | UnsetType = UNSET
+
+
+class RunDeleted(Struct):
+    run_id: str
+    deleted: bool
+
+
+class ExecutionDeleted(Struct):
+    execution_id: str
+    deleted: bool
+
+
+class WorkerDeleted(Struct):
+    worker_id: str
+    deleted: bool
 
 
 class BatchResult(Struct):
@@ -279,6 +318,9 @@ class Ready(Struct):
     nats: str
     storage: str
     read_model: str
+    runs_read: int | None = None
+    """While the stored runs are read."""
+    runs_total: int | None = None
 
 
 # Workflow events

@@ -5,6 +5,7 @@ invalid value stops the start with an error that names its key and value. A secr
 `<NAME>_FILE` names.
 """
 
+import base64
 import os
 import re
 from collections.abc import Mapping
@@ -84,10 +85,15 @@ class NatsBackendConfig:
 
     # Lists, watchers and history
     read_model_path: str = ""
-    """File for the run index, so that a restart need not read all runs again; empty: in memory."""
+    """File for the run index, so that a restart need not read all runs again; `:memory:`: none.
+
+    Empty: in the data directory of `pyoco-server up`; elsewhere in memory.
+    """
     max_watchers: Count = 1000
-    runs_retention_sec: SecondsOrNever = 0.0
+    runs_retention_sec: SecondsOrNever = 2_592_000.0
     """Retention of ended runs; 0: forever."""
+    executions_retention_sec: SecondsOrNever = 7_776_000.0
+    ticks_retention_sec: SecondsOrNever = 7_776_000.0
     idempotency_kv_bucket: Name = "pyoco_idempotency"
     idempotency_ttl_sec: Seconds = 86_400.0
 
@@ -100,6 +106,11 @@ class NatsBackendConfig:
     """Proxies whose X-Forwarded-For header is trusted, comma separated."""
     allowed_hosts: Hosts = ""
     """Accepted host names, comma separated; empty: all."""
+
+    # Secrets and variables
+    secrets_key: str = _secret()
+    """Keys of 32 bytes as base64url, comma separated: the first seals secrets, all open them."""
+    secrets_kv_bucket: Name = "pyoco_secrets"
 
     # Heartbeats and cancel
     run_heartbeat_interval_sec: Seconds = 1.0
@@ -121,9 +132,18 @@ class NatsBackendConfig:
     dlq_max_age_sec: SecondsOrNever = 604_800.0
     dlq_max_msgs: Count = 100_000
     dlq_max_bytes: Bytes = 536_870_912
+    dead_letters_kv_bucket: Name = "pyoco_dead_letters"
+    """Which dead letters were redriven."""
 
     # Max-deliver advisories of the NATS server, and its timers
     advisories_stream: Name = "PYOCO_ADVISORIES"
+    bulk_kv_bucket: Name = "pyoco_bulk"
+    bulk_items_kv_bucket: Name = "pyoco_bulk_items"
+    stats_kv_bucket: Name = "pyoco_stats"
+    alerts_kv_bucket: Name = "pyoco_alerts"
+    deliveries_kv_bucket: Name = "pyoco_deliveries"
+    alerts_allow_private: bool = False
+    """Messages may also go to private networks, and over http."""
     timers_stream: Name = "PYOCO_TIMERS"
     timers_subject_prefix: Subject = "pyoco.timers"
 
@@ -171,7 +191,7 @@ class NatsBackendConfig:
     workflow_resumes_kv_bucket: Name = "pyoco_workflow_resumes"
     audit_stream: Name = "PYOCO_AUDIT"
     audit_subject_prefix: Subject = "pyoco.audit"
-    audit_max_age_sec: SecondsOrNever = 34_560_000.0
+    audit_max_age_sec: SecondsOrNever = 7_776_000.0
     audit_max_bytes: Bytes = 2_147_483_648
 
     # Workflow events
@@ -232,6 +252,11 @@ class NatsBackendConfig:
     def tags_of_queues(self) -> tuple[str, ...]:
         """`queue_tags` as names."""
         return tuple(self.queue_tags.replace(",", " ").split())
+
+    @property
+    def secrets_keys(self) -> tuple[bytes, ...]:
+        """`secrets_key` as bytes."""
+        return keys_in(self.secrets_key) or ()
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> Self:
@@ -371,9 +396,30 @@ def _bad_fields(config: NatsBackendConfig) -> list[str]:
     return problems
 
 
+KEY_BYTES = 32
+
+
+def keys_in(text: str) -> tuple[bytes, ...] | None:
+    """None: one of them is not base64url of 32 bytes."""
+    try:
+        keys = tuple(
+            base64.b64decode(one + "=" * (-len(one) % 4), altchars=b"-_", validate=True)
+            for one in (part.strip().rstrip("=") for part in text.split(","))
+            if text.strip()
+        )
+    except ValueError:
+        return None
+    return keys if all(len(key) == KEY_BYTES for key in keys) else None
+
+
 def _contradictions(config: NatsBackendConfig) -> list[str]:
     """Values that are valid alone but conflict with each other."""
     problems = _access_problems(config)
+    if keys_in(config.secrets_key) is None:
+        problems.append(
+            f"{env_name('secrets_key')}=***: each key must be base64url of {KEY_BYTES} bytes; "
+            "`pyoco-server-admin secrets new-key` makes one"
+        )
     if config.ack_progress_interval_sec >= config.consumer_ack_wait_sec:
         problems.append(
             f"PYOCO_ACK_PROGRESS_INTERVAL_SEC={config.ack_progress_interval_sec}: must be less than "

@@ -134,6 +134,13 @@ def child_processes() -> set[int]:
     return found
 
 
+def boot_id() -> str:
+    """Another one after every start of the system. Empty where the system has none."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return ""
+
+
 # Ports
 
 _BELOW_EPHEMERAL = range(20_000, 32_768)

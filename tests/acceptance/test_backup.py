@@ -122,6 +122,7 @@ def test_a_backup_of_a_running_server_is_restored_elsewhere(
     assert "restore into a NATS without these streams" in again.stderr
 
 
+@pytest.mark.slow
 def test_a_backup_of_a_running_server_is_restored_on_one_machine(programs: Programs, tmp_path: Path) -> None:
     """D43: as docs/how-to/backup.md has it, word for word."""
     page = (Path(__file__).parents[2] / "docs/how-to/backup.md").read_text()

@@ -1,4 +1,4 @@
-"""REQ-0010: a small part of `make chaos`, in every test run; a failure names its seed."""
+"""REQ-0010: a small part of `make chaos`; a failure names its seed."""
 
 import pytest
 
@@ -10,7 +10,11 @@ SMALL = Scale(acts=40, executions=10, events=10, clients=8, soak_sec=5.0, rest=1
 
 @pytest.mark.parametrize(
     ("fault", "campaign"),
-    [("f3_f4_f5_f7", "everything"), ("f10", "disk-full"), ("f13", "rolling")],
+    [
+        ("f3_f4_f5_f7", "everything"),
+        pytest.param("f10", "disk-full", marks=pytest.mark.slow),
+        pytest.param("f13", "rolling", marks=pytest.mark.slow),
+    ],
 )
 async def test_what_was_promised_holds_under_faults(fault: str, campaign: str) -> None:
     report = await CAMPAIGNS[campaign](SEED, SMALL)

@@ -76,6 +76,7 @@ async def answered(program: Program, installation: Installation) -> None:
     assert PASSWORD not in program.output
 
 
+@pytest.mark.slow
 async def test_a_node_dies_and_nothing_is_lost(cluster: Cluster, programs: Programs, tmp_path: Path) -> None:
     await until(_all_healthy(cluster))
     port = free_port()
@@ -115,6 +116,7 @@ async def test_a_node_dies_and_nothing_is_lost(cluster: Cluster, programs: Progr
         assert (await installation.ended(last))["status"] == "COMPLETED"
 
 
+@pytest.mark.slow
 async def test_a_backup_of_one_node_is_restored_into_a_cluster_with_replicas(
     cluster: Cluster, programs: Programs, config: NatsBackendConfig
 ) -> None:

@@ -16,8 +16,9 @@ from pyoco_server.http_client import PyocoHttpClient, ServerUnavailable
 from pyoco_server.processes import STOP_TIMEOUT_SEC
 from support.nats_server import free_port
 from support.programs import Program, Programs, command_of
-from support.waiting import PATIENCE_SEC
+from support.waiting import PATIENCE_SEC, until_now
 
+NODES = ["node-1", "node-2"]
 FLOWS = """
 from pyoco import Flow, task
 
@@ -65,6 +66,34 @@ def test_the_demo_shows_a_run_and_its_result_and_leaves_nothing_behind(programs:
     assert "COMPLETED" in done.stdout
     assert '{"report": {"rows": 5, "sum": 55}}' in done.stdout
     assert programs.pids() == set()
+
+
+@pytest.mark.slow
+def test_a_filled_demo_has_something_of_everything_and_is_filled_once(programs: Programs) -> None:
+    for _ in range(2):
+        port = free_port()
+        with programs.started("pyoco-server", "demo", "--fill", "--port", str(port)) as demo:
+            demo.says("Dashboard")
+            with PyocoHttpClient(f"http://127.0.0.1:{port}") as client:
+                flows = {run["flow_name"] for run in client.list_runs(limit=200)}
+                assert flows >= {
+                    "orders-import",
+                    "fraud-score",
+                    "nightly-report",
+                    "search-index",
+                    "train-model",
+                }
+                reasons = {letter["reason"] for letter in client.dead_letters.list()["items"]}
+                assert reasons == {"execution_error", "flow_not_found"}
+                # A gateway that has just started has not read everything; a worker may still be starting.
+                until_now(lambda: len(client.executions.waits()["items"]), lambda n: n == 4)
+                assert len(client.schedules.list()["items"]) == 4
+                assert len(client.limits.list()["items"]) == 2
+                until_now(lambda: len(client.bulk.list()["items"]), lambda n: n == 1)
+                until_now(
+                    lambda: sorted(one["worker_id"] for one in client.get_workers()), lambda ids: ids == NODES
+                )
+        assert programs.are_gone()
 
 
 @pytest.mark.fresh_start

@@ -38,12 +38,16 @@ def completed(*words: str) -> set[str]:
     ("words", "offered"),
     [
         (("pyoco-server", "d"), {"demo", "doctor"}),
-        (("pyoco-server", "up", "--nats-h"), {"--nats-http-port"}),
-        (("pyoco-worker", "--flow"), {"--flow-resolver", "--flows"}),
-        (("pyoco-client", "wheel-"), {"wheel-delete", "wheel-history", "wheel-upload"}),
+        pytest.param(("pyoco-server", "up", "--nats-h"), {"--nats-http-port"}, marks=pytest.mark.slow),
+        pytest.param(("pyoco-worker", "--flow"), {"--flow-resolver", "--flows"}, marks=pytest.mark.slow),
+        pytest.param(
+            ("pyoco-client", "wheel-"),
+            {"wheel-delete", "wheel-history", "wheel-upload"},
+            marks=pytest.mark.slow,
+        ),
         (("pyoco-client", "list-vnext", "--u"), {"--updated-after"}),
         (("pyoco-client", "--server", "x", "list", "--output", ""), {"json", "table"}),
-        (("pyoco-server-admin", "api-key", "re"), {"revoke"}),
+        pytest.param(("pyoco-server-admin", "api-key", "re"), {"revoke"}, marks=pytest.mark.slow),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
@@ -51,6 +55,7 @@ def test_bash_completes(words: tuple[str, ...], offered: set[str]) -> None:
     assert completed(*words) == offered
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", get_args(Shell))
 @pytest.mark.parametrize("app", APPS, ids=lambda app: app.name[0])
 def test_every_program_has_a_script_for_every_shell(app: cyclopts.App, shell: Shell) -> None:

@@ -67,6 +67,7 @@ def _the_usual_port() -> Any:
 # The server of a directory (D34)
 
 
+@pytest.mark.slow
 def test_commands_of_a_directory_find_its_server_wherever_it_listens(programs: Programs, flows: Path) -> None:
     """D34: something else is on 4222, and nobody sets anything."""
     port = free_port()
@@ -90,6 +91,7 @@ def test_commands_of_a_directory_find_its_server_wherever_it_listens(programs: P
         assert up.ends_after(signal.SIGTERM) == 0
 
 
+@pytest.mark.slow
 def test_a_worker_waits_for_the_server_of_its_directory(programs: Programs, flows: Path) -> None:
     """D34: started first, with something else on 4222; and again after the server was killed."""
     with usual_port_taken(), programs.started("pyoco-worker", "--flows", str(flows)) as worker:

@@ -23,6 +23,7 @@ def project(programs: Programs, tmp_path: Path) -> Path:
     return tmp_path / "shop"
 
 
+@pytest.mark.slow
 def test_its_own_tests_pass(project: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q"],

@@ -37,6 +37,7 @@ class Ledger:
         self._holders: dict[str, set[str]] = defaultdict(set)
         self._waiting: dict[str, set[str]] = defaultdict(set)
         self._since: dict[str, float] = {}
+        self.admitted_at: dict[str, float] = {}
         self.needed_sec = 0.0
         self.used_sec = 0.0
 
@@ -59,6 +60,8 @@ class Ledger:
             self.ended[run.status.value] += 1
         else:
             (waiting if run.is_held else held).add(run.run_id)
+        if not run.is_held:
+            self.admitted_at.setdefault(run.run_id, at)
         self.most[key] = max(self.most[key], len(held))
 
 
@@ -170,3 +173,26 @@ async def test_five_thousand_runs_over_fifty_keys_survive_kills(
     with capsys.disabled():
         sys.stdout.write(f"{kills} kills, {busy:.1%} busy, {time.monotonic() - began:.0f} s\n")
     assert busy >= 0.9
+
+
+@pytest.mark.long
+async def test_a_rate_holds_over_restarts_of_its_gateways(
+    config: NatsBackendConfig, programs: Programs
+) -> None:
+    """A thousand runs at ten per second with a burst of twenty; gateways are killed in turn meanwhile."""
+    body = {"match": {"flow": "sync"}, "rate": {"count": 10, "per_sec": 1, "burst": 20}}
+    async with gateways(config, programs, 2) as pair, watched(config, 0.0) as ledger:
+        assert (await pair[0].http.put("/limits/ten", json=body)).status_code == 201
+        await submit(pair[0].http, 1_000, 1)
+        assert await kill_in_turn(pair, ledger, 1_000, 20.0) >= 3
+    times = sorted(ledger.admitted_at.values())
+    rate = (1_000 - 20) / (times[-1] - times[0])
+    sys.stdout.write(f"{rate:.2f}/s\n")
+    assert rate == pytest.approx(10, rel=0.05)
+    most = max(
+        n + 1 - 10 * (times[i + n] - times[i])
+        for i in range(len(times))
+        for n in (20, 50, 200)
+        if i + n < len(times)
+    )
+    assert most <= 20 + 1.5, "more than the burst at once"

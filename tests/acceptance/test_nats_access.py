@@ -133,6 +133,7 @@ def test_a_run_with_a_login_by_key(programs: Programs, tmp_path: Path, login: st
 # What is refused
 
 
+@pytest.mark.slow
 def test_what_nats_rejects_is_one_line_from_everybody(
     programs: Programs, authority: Authority, nats: GuardedNats, tmp_path: Path
 ) -> None:

@@ -24,7 +24,8 @@ SHARED = [
     ["how-to/python-client.md", "how-to/logs.md", "how-to/observe.md"],
 ]
 """Pages that start the same server, and do not mind what the one before them has left."""
-LONG = {"how-to/api-keys.md", "how-to/backup.md", "how-to/secrets.md", "how-to/wheels.md"}
+EVERY_DAY = {"tutorial.md"}
+"""The other pages are typed every night."""
 NOT_RUN = {
     "how-to/backup.md": {"a second NATS; test_backup.py does it": 1},
     "how-to/events.md": {
@@ -49,7 +50,7 @@ def readings() -> Iterator[Any]:
     shared = [name for group in SHARED for name in group]
     alone = [[name_of(page)] for page in PAGES if name_of(page) not in shared and CONSOLE in page.read_text()]
     for group in [*alone, *SHARED]:
-        yield pytest.param(group, id="+".join(group), marks=[pytest.mark.long] * (group[0] in LONG))
+        yield pytest.param(group, id="+".join(group), marks=[pytest.mark.slow] * (group[0] not in EVERY_DAY))
 
 
 @pytest.mark.parametrize("pages", list(readings()))

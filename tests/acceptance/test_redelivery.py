@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import os
 import random
 import signal
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -95,6 +97,34 @@ async def test_a_worker_that_is_frozen_while_it_owns_a_run_leaves_it_to_the_next
             lab.let("go")
             run = await lab.ended(run_id)
     assert (run["status"], run["worker_id"]) == ("COMPLETED", "awake")
+
+
+@pytest.mark.parametrize("fault", [freeze, lambda pid: os.kill(pid, signal.SIGKILL)], ids=["STOP", "KILL"])
+async def test_a_silent_worker_is_noticed_after_the_timeout_however_seldom_its_runs_are_written(
+    labs: Labs, fault: Callable[[int], None]
+) -> None:
+    """The worker's heartbeat counts for its run as long as it is alive, and no longer."""
+    lab = await labs(
+        run_heartbeat_interval_sec=3600.0,
+        worker_heartbeat_interval_sec=0.5,
+        worker_disconnect_timeout_sec=3.0,
+    )
+    async with lab.worker("w1") as worker:
+        run_id = await lab.submit("steps")
+        await lab.reached("in-first")
+        first = await until(lambda: lab.run(run_id), lambda run: run["status"] == "RUNNING")
+        alive = await until(
+            lambda: lab.run(run_id), lambda run: run["heartbeat_at"] > first["heartbeat_at"] + 1.0
+        )
+        assert (alive["worker_alive"], alive["updated_at"] <= alive["heartbeat_at"]) == (True, True)
+        fault(worker.pid)
+        at = time.time()
+        lost = await until(lambda: lab.run(run_id), lambda run: run["worker_alive"] is False)
+        assert time.time() - at > 1.5, "a heartbeat is at most 0.75 s old, and 3 s are allowed"
+        assert (lost["status"], lost["heartbeat_at"] <= at + 0.5) == ("RUNNING", True)
+        assert await state_of(lab, "w1") == "DISCONNECTED"
+        worker.send(signal.SIGCONT)
+        lab.let("go")
 
 
 async def test_a_worker_that_is_asked_to_stop_lets_its_run_end(labs: Labs) -> None:

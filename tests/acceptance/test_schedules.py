@@ -130,6 +130,7 @@ async def test_schedules_survive_hundreds_of_kills(
     assert found["STARTED"] > 20 * found["kills"] // 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seconds", "every_sec"), [(14.0, 4), pytest.param(90.0, 20, marks=pytest.mark.long)]
 )

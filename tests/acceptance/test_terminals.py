@@ -247,6 +247,7 @@ def test_ctrl_c_stops_a_worker_with_130(stack: Stack) -> None:
         assert "Traceback" not in terminal.text
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_the_demo_with_130(programs: Programs) -> None:
     with in_terminal(programs, "pyoco-server", "demo", "--stay", columns=120) as terminal:
         terminal.shows("Ctrl-C stops it")
@@ -302,6 +303,7 @@ def test_failures_say_what_to_do(stack: Stack, locale: str, command: tuple[str, 
         assert "Traceback" not in terminal.text
 
 
+@pytest.mark.slow
 def test_json_is_the_same_in_every_language(stack: Stack) -> None:
     stack.go("eight")
     run_id = stack.submit_and_end("gate", "eight")

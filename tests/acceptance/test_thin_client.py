@@ -109,6 +109,7 @@ def test_the_thin_client_runs_a_flow_on_a_real_server(installed: dict[str, str],
     assert missing.stderr.startswith("HTTP 404 ERR-PYOCO-0005 run not found")
 
 
+@pytest.mark.slow
 def test_the_thin_command_has_the_other_levels_too(
     installed: dict[str, str], server: str, tmp_path: Path
 ) -> None:
@@ -144,6 +145,7 @@ def test_the_thin_command_has_the_other_levels_too(
     assert (error["status"], error["err_id"]) == (404, "ERR-PYOCO-0031")
 
 
+@pytest.mark.slow
 def test_the_thin_command_has_schedules(installed: dict[str, str], server: str, tmp_path: Path) -> None:
     def answer(*arguments: str, code: int = 0) -> str:
         done = run(installed, *arguments, "--server", server)
@@ -170,6 +172,7 @@ def test_the_thin_command_has_schedules(installed: dict[str, str], server: str, 
     assert refused.startswith(f"{nightly}: not applied\nHTTP 422")
 
 
+@pytest.mark.slow
 def test_the_thin_command_sets_flows(installed: dict[str, str], server: str, tmp_path: Path) -> None:
     def answer(*arguments: str, code: int = 0) -> str:
         done = run(installed, "flows", *arguments, "--server", server)

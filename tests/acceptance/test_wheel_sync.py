@@ -187,6 +187,7 @@ def worker_has_code(directory: Path) -> bool:
     return any(directory.glob("*/wheel.json"))
 
 
+@pytest.mark.slow
 def test_wheels_are_synced_as_the_environment_says(
     programs: Programs, server: PyocoHttpClient, tmp_path: Path
 ) -> None:

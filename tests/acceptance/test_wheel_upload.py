@@ -74,6 +74,7 @@ def test_a_wheel_for_everybody_is_sent_without_a_word(programs: Programs) -> Non
     assert upload(programs, data=entry_points("double = my_flows:double")).startswith("ERR-PYOCO-0001")
 
 
+@pytest.mark.slow
 @pytest.mark.fresh_start
 def test_a_large_wheel_passes_through_the_gateway_and_does_not_stay_in_its_memory(
     programs: Programs, tmp_path: Path

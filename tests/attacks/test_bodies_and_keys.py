@@ -78,7 +78,7 @@ async def test_a2_a_refusal_takes_as_many_steps_whether_the_key_exists_or_how_ne
     keys = MemoryApiKeys()
     await new_key(keys, "acme", "key-a")
     async with keys.follow_keys() as feed:
-        authenticate = Authenticate(keys, feed, "pepper", b"p" * 32)
+        authenticate = Authenticate(keys, feed, "pepper", b"p" * 32, lambda: 3.0)
         guesses = {
             "unknown": f"pyoco_key-z.{SECRET}",
             "wrong from the start": f"pyoco_key-a.{'x' * 43}",

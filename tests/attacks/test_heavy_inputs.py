@@ -105,6 +105,7 @@ BATCHES: dict[str, Callable[[], list[Any]]] = {
 }
 
 
+@pytest.mark.slow
 def test_batches(gateway: GatewayProcess, client: httpx2.Client) -> None:
     with unhurt(gateway, lag_sec=LAG_SEC, growth_mb=GROWTH_MB) as lag:
         for lag.doing, runs in BATCHES.items():
@@ -188,6 +189,7 @@ def graphs() -> dict[str, Body | bytes]:
     }
 
 
+@pytest.mark.slow
 def test_graphs(gateway: GatewayProcess, client: httpx2.Client) -> None:
     for name, graph in graphs().items():
         is_text = isinstance(graph, bytes)
@@ -199,6 +201,7 @@ def test_graphs(gateway: GatewayProcess, client: httpx2.Client) -> None:
             sent(client.get("/graphs/g"), 200)
 
 
+@pytest.mark.slow
 def test_lists_of_graphs(gateway: GatewayProcess, client: httpx2.Client) -> None:
     body = msgspec.json.encode(
         {"nodes": {"n": {"type": "task", "flow": "x", "params": {"a": ["x"] * 120_000}}}}
@@ -209,6 +212,7 @@ def test_lists_of_graphs(gateway: GatewayProcess, client: httpx2.Client) -> None
         assert len(sent(client.get("/graphs?limit=200"), 200)["items"]) == 30
 
 
+EVERY_DAY = {"conditions over numbers", "missing keys"}
 HEAVY: dict[str, Callable[[], tuple[Body, Any]]] = {
     "conditions over numbers": lambda: (
         with_conditions([f"input[{n}] > 9 || input.size() == 100000 + {n}" for n in range(900)]),
@@ -284,7 +288,9 @@ def wait_for(client: httpx2.Client, execution_id: str) -> None:
         sent(asked(lambda path=path: client.get(f"/executions/{execution_id}{path}")), 200)  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("name", HEAVY)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in EVERY_DAY)) for name in HEAVY]
+)
 def test_executions(gateway: GatewayProcess, client: httpx2.Client, name: str) -> None:
     with unhurt(gateway, lag_sec=LAG_SEC, growth_mb=GROWTH_MB):
         register(client, name)
@@ -293,7 +299,9 @@ def test_executions(gateway: GatewayProcess, client: httpx2.Client, name: str) -
         sent(client.get("/executions?limit=200&include=counts"), 200)
 
 
-@pytest.mark.parametrize("count", [8, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "count", [pytest.param(8, marks=pytest.mark.slow), pytest.param(20, marks=pytest.mark.long)]
+)
 def test_many_heavy_executions_at_once_and_after_a_restart(
     programs: Programs, config: NatsBackendConfig, count: int
 ) -> None:
@@ -358,6 +366,7 @@ def test_runs_with_a_key_at_once(gateway: GatewayProcess, client: httpx2.Client)
     assert set(answers) == {200}
 
 
+@pytest.mark.slow
 def test_wheels(gateway: GatewayProcess, client: httpx2.Client) -> None:
     """One with a large directory, one with large metadata, and many small ones whose senders say much."""
     wide = a_wheel(files={f"my_flows/{'n' * 100}{n}.py": "" for n in range(19_000)})
@@ -410,6 +419,7 @@ def test_events(gateway: GatewayProcess, client: httpx2.Client, dice: random.Ran
                 sent(answer, *EVENT_STATUSES)
 
 
+@pytest.mark.slow
 def test_events_at_once(gateway: GatewayProcess, client: httpx2.Client) -> None:
     listen_for_events(client)
     data: Body = {"v": [[[]]] * (EVENT_BYTES // 7)}
@@ -419,6 +429,7 @@ def test_events_at_once(gateway: GatewayProcess, client: httpx2.Client) -> None:
     assert set(answers) == {413}
 
 
+@pytest.mark.slow
 def test_executions_at_once(gateway: GatewayProcess, client: httpx2.Client) -> None:
     """Their inputs are handed on to ten nodes each."""
     graph = fan(10)
@@ -444,6 +455,7 @@ def until_node(client: httpx2.Client, execution_id: str, node_id: str, status: s
     )
 
 
+@pytest.mark.slow
 def test_commands_and_resumes(gateway: GatewayProcess, client: httpx2.Client, dice: random.Random) -> None:
     """With a key, and again with the same: the answer to a repeat is folded from the log."""
     nodes = {
@@ -477,6 +489,7 @@ def test_commands_and_resumes(gateway: GatewayProcess, client: httpx2.Client, di
         sent(client.get("/waits?limit=200"), 200)
 
 
+@pytest.mark.slow
 def test_templates_and_actions(gateway: GatewayProcess, client: httpx2.Client) -> None:
     size = 290 * KIB
     step = {"id": "s", "action": "a", "trigger_kind": "external_event"}
@@ -497,6 +510,7 @@ def test_templates_and_actions(gateway: GatewayProcess, client: httpx2.Client) -
         assert len(sent(client.get("/api/workflow-actions"), 200)["items"]) == 30
 
 
+@pytest.mark.slow
 def test_an_execution_that_is_full(gateway: GatewayProcess, client: httpx2.Client) -> None:
     """Its nodes put in nested lists until it refuses more; then many read it at once."""
     nodes: Body = {"f": {"type": "fork"}, **{f"n{n}": {"type": "task", "external": True} for n in range(20)}}
@@ -519,6 +533,7 @@ def test_an_execution_that_is_full(gateway: GatewayProcess, client: httpx2.Clien
     assert refusals == [6, 7, 8]
 
 
+@pytest.mark.slow
 def test_events_that_nobody_waits_for(gateway: GatewayProcess, client: httpx2.Client) -> None:
     """They are kept until a node waits; whenever one begins to, all are listed."""
     graph = {"nodes": {"q": {"type": "wait", "prompt": "?"}}}
@@ -534,6 +549,7 @@ def test_events_that_nobody_waits_for(gateway: GatewayProcess, client: httpx2.Cl
         until_node(client, "e", "q", "WAITING")
 
 
+@pytest.mark.slow
 def test_events_that_are_tried_again(gateway: GatewayProcess, client: httpx2.Client) -> None:
     """One run at a time: all but the first are queued, and listed with their data."""
     sent(client.put("/api/workflow-actions/a", json={"flow_name": "f", "concurrency": "one"}), 200)
@@ -549,6 +565,7 @@ def test_events_that_are_tried_again(gateway: GatewayProcess, client: httpx2.Cli
     assert [job["data"] is None for job in jobs] == [False] * 6 + [True] * 23
 
 
+@pytest.mark.slow
 def test_many_large_runs_of_one_execution(gateway: GatewayProcess, client: httpx2.Client) -> None:
     """Before it starts more, the gateway reads those that it has started: 800 KB each."""
     name = "interpolations in many nodes"

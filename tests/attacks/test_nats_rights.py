@@ -51,7 +51,14 @@ def site(programs: Programs) -> Iterator[Site]:
     with nats_with_accounts(programs.directory / "jetstream") as server:
         # The administrator comes first: it, too, may make what is missing.
         made = programs.run(
-            "pyoco-server-admin", "--nats-url", server.url("admin"), "api-key", "create", "--tenant", "acme"
+            "pyoco-server-admin",
+            "--nats-url",
+            server.url("admin"),
+            "api-key",
+            "create",
+            "--tenant",
+            "acme",
+            *("--scopes", "read,submit,operate,deploy,admin"),
         )
         assert made.returncode == 0, made.stderr
         key = json.loads(made.stdout)
@@ -169,7 +176,9 @@ async def test_with_these_rights_a_schedule_fires_and_its_changes_are_on_record(
     started = await until(ticks, lambda found: len(found) > 1)
     assert {tick["status"] for tick in started} == {"STARTED"}
     site.client.schedules.delete("often")
-    trail = httpx2.get(f"{site.url}/audit", headers={"X-API-Key": site.key["api_key"]}).json()["items"]
+    trail = httpx2.get(
+        f"{site.url}/audit?target=schedule", headers={"X-API-Key": site.key["api_key"]}
+    ).json()["items"]
     assert [entry["action"] for entry in trail] == ["schedule.delete", "schedule.put"]
     assert {entry["actor"]["api_key_id"] for entry in trail} == {site.key["key_id"]}
 
@@ -350,13 +359,14 @@ async def test_a_worker_cannot_do_what_is_not_its_work(site: Site, prefix: str) 
     assert site.client.list_runs() == []
 
 
-async def test_the_gateway_cannot_write_api_keys_nor_the_admin_wheels(site: Site) -> None:
+async def test_the_gateway_cannot_rewrite_the_past_nor_the_admin_write_wheels(site: Site) -> None:
     async with connected(site, "gateway") as gateway, connected(site, "admin") as admin:
-        assert await is_refused(gateway, "$KV.pyoco_auth.api_keys.mine", b"{}")
         assert await is_refused(gateway, "$JS.API.STREAM.DELETE.KV_pyoco_auth")
-        for stream in ("PYOCO_EXECUTIONS", "PYOCO_AUDIT"):
+        for stream in ("PYOCO_AUDIT", "PYOCO_AUDIT_TRAIL"):
             for change in ("MSG.DELETE", "PURGE", "UPDATE", "DELETE"):
                 assert await is_refused(gateway, f"$JS.API.STREAM.{change}.{stream}", b'{"seq": 1}')
+        for change in ("MSG.DELETE", "DELETE"):  # purging a subject is how an archived execution is deleted
+            assert await is_refused(gateway, f"$JS.API.STREAM.{change}.PYOCO_EXECUTIONS", b'{"seq": 1}')
         assert await is_refused(admin, "pyoco.exec.mine", b"{}")
         assert await is_refused(admin, "$KV.pyoco_workflows.template.acme.mine", b"{}")
         assert await is_refused(admin, "$O.pyoco_wheels.M.x", b"{}")
@@ -373,13 +383,33 @@ async def stored(site: Site, bucket: str, key: str) -> bytes | None:
         return data
 
 
+def has_last_use(data: bytes | None) -> bool:
+    """So the gateway may write it, and will not write it again within a minute."""
+    return data is not None and json.loads(data)["last_used_at"] is not None
+
+
+async def test_administrators_and_the_command_line_leave_their_records(site: Site) -> None:
+    """With the rights of deploy/nats/accounts.conf."""
+    made = site.programs.run(
+        *("pyoco-server-admin", "--nats-url", site.nats.url("admin"), "api-key", "create"),
+        *("--tenant", "acme", "--scopes", "admin"),
+    )
+    assert (made.returncode, made.stderr) == (0, "")
+    with PyocoHttpClient(site.url, api_key=json.loads(made.stdout)["api_key"]) as admin:
+        created = admin.api_keys.create(["read"], description="display")
+        admin.api_keys.revoke(created["key_id"])
+        actions = [entry["action"] for entry in admin.list_audit(target="api_key")["items"]]
+    assert actions[:3] == ["api_key.revoke", "api_key.create", "api_key.create"]
+
+
 async def test_an_answer_of_nats_cannot_be_sent_where_the_asker_may_not_write(site: Site) -> None:
     """In one account it can: the server writes an answer with its own rights, to whatever subject is named.
 
     So a worker would forge an API key by storing it as a run and asking for that run, to be answered there.
     """
     key = f"api_keys.{site.key['key_id']}"
-    before = await stored(site, "pyoco_auth", key)
+    assert site.client.list_runs() == []
+    before = await until(lambda: stored(site, "pyoco_auth", key), has_last_use)
     assert before is not None
     async with connected(site, "worker") as hostile:
         await hostile.request("$KV.pyoco_runs.forged", b'{"forged": true}')

@@ -16,13 +16,14 @@ from pyoco_server.domain.executions.events import (
     NodeCreated,
     Payload,
 )
-from pyoco_server.domain.executions.records import LoggedCommit, advance, summarise
+from pyoco_server.domain.executions.records import LoggedCommit, advance, summarise, tombstone
 from pyoco_server.jetstream import executions
 from pyoco_server.jetstream.executions import JetStreamExecutionLog
 from pyoco_server.usecases.ports.gateway import BEGINNING
 from pyoco_server.usecases.ports.stores import Revision, WrongRevision
 from support.backends import World
 from support.builders import NOW
+from support.waiting import until
 
 CREATED: tuple[Payload, ...] = (
     ExecutionCreated(graph_id="g", graph_version=1, input={"ym": "2026-11"}),
@@ -155,3 +156,35 @@ async def test_f6_a_replica_that_is_behind_hides_nothing(
     assert [revision async for _, revision in log.read("exec-1")] == [first, second]
     assert [revision async for _, revision in log.read("exec-1", first)] == [second]
     assert [found async for found in log.read("exec-2")] == []
+
+
+async def test_a_deleted_execution_leaves_one_commit_that_keeps_its_id_taken(world: World) -> None:
+    log = world.backend.execution_log
+    first = await log.append(a_commit("c-1"), BEGINNING)
+    await log.append(a_commit("c-9", of="exec-2"), BEGINNING)
+    record = advance(None, a_commit("c-1").commit, first)
+    assert record is not None
+    last = tombstone(record, Actor(ActorKind.USER, "somebody"), NOW)
+    with pytest.raises(WrongRevision):
+        await log.bury(last, Revision(first + 9))
+    await log.bury(last, first)
+    assert await all_of(world, "exec-1") == ["c-1", "delete-exec-1"]
+    await log.erase("exec-1")
+    await log.erase("exec-1")
+    ((kept, _),) = [entry async for entry in log.read("exec-1")]
+    assert kept == last
+    assert await all_of(world, "exec-2") == ["c-9"]
+    with pytest.raises(WrongRevision):
+        await log.append(a_commit("c-2"), BEGINNING)
+
+
+async def test_the_id_of_an_expired_execution_is_free_after_a_while(world: World) -> None:
+    """In memory it stays taken: nothing expires there."""
+    log = world.backend.execution_log
+    first = await log.append(a_commit("c-1"), BEGINNING)
+    record = advance(None, a_commit("c-1").commit, first)
+    assert record is not None
+    await log.bury(tombstone(record, Actor(ActorKind.SYSTEM, "x"), NOW), first, ttl_sec=1.0)
+    await log.erase("exec-1")
+    if isinstance(log, JetStreamExecutionLog):
+        await until(lambda: all_of(world, "exec-1"), lambda found: found == [])

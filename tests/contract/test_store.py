@@ -21,6 +21,12 @@ async def test_a_key_that_nobody_wrote_is_none(world: World) -> None:
     assert await world.backend.runs.get(RUN_ID) is None
 
 
+@pytest.mark.parametrize("key", ["", ".", "a..b", "*", ">", "a b", "\r\nPUB x 0\r\n", "x" * 20_000, "\ud800"])
+async def test_what_cannot_be_a_key_has_no_value(world: World, key: str) -> None:
+    await world.backend.runs.create(RUN_ID, a_snapshot())
+    assert await world.backend.runs.get(key) is None
+
+
 async def test_a_key_that_exists_cannot_be_created(world: World) -> None:
     await world.backend.runs.create(RUN_ID, a_snapshot())
     with pytest.raises(WrongRevision):

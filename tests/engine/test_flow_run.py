@@ -78,6 +78,20 @@ def test_reported_progress_does_not_change_later(reports: Reports) -> None:
     assert reports.progress[1].task_records["total"].state == "PENDING"
 
 
+def test_a_task_that_starts_while_its_flow_is_first_followed_has_one_record(reports: Reports) -> None:
+    """Records are sent again only when they are other objects."""
+
+    def on_task(name: str | None) -> None:
+        if name == "numbers" and not reports.progress:
+            flow_run.follow(reports)
+
+    flow_run = FlowRun(flows.chain(), RUN_ID, {}, on_task)
+    flow_run.run()
+    first, second = (progress.task_records["numbers"] for progress in reports.progress[:2])
+    assert first.state == "RUNNING"
+    assert first is second
+
+
 def test_a_flow_that_fails_reports_why_and_where(reports: Reports) -> None:
     outcome = run(flows.failing(), reports)
     assert (outcome.ending, outcome.error) == (Ending.EXECUTION_ERROR, "ValueError: broken on purpose")

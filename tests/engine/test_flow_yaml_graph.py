@@ -6,8 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pyoco.core.models import Flow, Task
 from pyoco.dsl.syntax import TaskWrapper, switch
 

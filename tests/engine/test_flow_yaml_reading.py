@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyoco_server.domain.strict_yaml import FLOW_YAML, MAX_ALIASES, MAX_DEPTH, decode, read_yaml
 from pyoco_server.engine.flow_yaml import check_flow_yaml

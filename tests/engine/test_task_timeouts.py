@@ -19,6 +19,7 @@ async def test_a_task_that_does_not_stop_at_its_timeout_ends_with_its_process(
     async with lab(tmp_path, grace_sec=0.2) as at:
         outcome = await ended(await at.start("limited", how=how))
         assert (outcome.ending, outcome.error) == TIMED_OUT
+        assert outcome.progress.tasks["first"] == "FAILED"
         assert not (at.marks / "in-second").exists()
         assert (await ended(await at.tiny())).ending == "completed"
 

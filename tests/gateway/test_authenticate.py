@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import io
 import threading
+import time
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,20 +18,26 @@ from rich.console import Console
 from rich.traceback import Traceback
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.auth import PBKDF2, ApiKey, ApiKeyRecord, new_record, record_key, verify
-from pyoco_server.errors import ApiKeyRequired, InvalidApiKey, InvalidRequest, NatsUnavailable
+from pyoco_server.domain.auth import (
+    DEFAULT_SCOPES,
+    PBKDF2,
+    ApiKey,
+    ApiKeyRecord,
+    new_record,
+    record_key,
+    verify,
+)
+from pyoco_server.errors import ApiKeyNotFound, ApiKeyRequired, InvalidApiKey, InvalidRequest, NatsUnavailable
 from pyoco_server.http_api import create_app, errors
 from pyoco_server.http_api.middleware import NOBODY, PROTECTED, ApiKeyMiddleware, caller_of, is_protected
 from pyoco_server.memory import open_memory_gateway_backend
 from pyoco_server.memory.stores import MemoryApiKeyFeed, MemoryApiKeys
 from pyoco_server.usecases import auth as module
+from pyoco_server.usecases.api_keys import IssueApiKey, list_api_keys, revoke_api_key
 from pyoco_server.usecases.auth import (
     AskWho,
     Authenticate,
     Caller,
-    IssueApiKey,
-    list_api_keys,
-    revoke_api_key,
 )
 from pyoco_server.usecases.ports.gateway import ServerBackend
 from pyoco_server.usecases.ports.stores import Revision, Versioned
@@ -68,7 +75,7 @@ def feed(keys: CountedKeys) -> MemoryApiKeyFeed:
 
 @pytest.fixture
 def authenticate(keys: CountedKeys, feed: MemoryApiKeyFeed) -> Authenticate:
-    return Authenticate(keys, feed, PEPPER, b"p" * 32)
+    return Authenticate(keys, feed, PEPPER, b"p" * 32, lambda: 3.0)
 
 
 def key(key_id: str = "key-1", letter: str = "s") -> ApiKey:
@@ -96,8 +103,8 @@ async def store_slow(keys: MemoryApiKeys, key: ApiKey, iterations: int = SLOW_IT
 
 async def test_a_key_tells_its_tenant(keys: CountedKeys, authenticate: Authenticate) -> None:
     text = await issue(keys, key())
-    assert await authenticate(text) == Caller("acme", "key-1")
-    assert await authenticate(text) == Caller("acme", "key-1")
+    assert await authenticate(text) == Caller("acme", "key-1", scopes=frozenset(DEFAULT_SCOPES))
+    assert await authenticate(text) == Caller("acme", "key-1", scopes=frozenset(DEFAULT_SCOPES))
 
 
 @pytest.mark.parametrize("presented", [None, ""])
@@ -117,7 +124,7 @@ async def test_a2_what_is_not_the_key_is_refused(
     for _ in range(2):
         with pytest.raises(InvalidApiKey):
             await authenticate(presented)
-    assert await authenticate(right) == Caller("acme", "key-1")
+    assert await authenticate(right) == Caller("acme", "key-1", scopes=frozenset(DEFAULT_SCOPES))
 
 
 async def test_a_wrong_secret_is_refused_while_the_right_one_is_remembered(
@@ -131,7 +138,7 @@ async def test_a_wrong_secret_is_refused_while_the_right_one_is_remembered(
 async def test_another_pepper_refuses_every_key(keys: CountedKeys, feed: MemoryApiKeyFeed) -> None:
     text = await issue(keys, key())
     with pytest.raises(InvalidApiKey):
-        await Authenticate(keys, feed, "another", b"p" * 32)(text)
+        await Authenticate(keys, feed, "another", b"p" * 32, lambda: 3.0)(text)
 
 
 @pytest.mark.parametrize("is_current", [True, False])
@@ -158,7 +165,9 @@ async def test_a_record_that_got_another_secret_counts_at_once(
     await keys.update(record_key("key-1"), renewed, stored.revision)
     with pytest.raises(InvalidApiKey):
         await authenticate(old)
-    assert await authenticate(key(letter="n").text) == Caller("other", "key-1")
+    assert await authenticate(key(letter="n").text) == Caller(
+        "other", "key-1", scopes=frozenset(DEFAULT_SCOPES)
+    )
 
 
 async def test_a_record_under_the_wrong_id_lets_nobody_in(
@@ -173,7 +182,9 @@ async def test_a_key_works_from_the_store_when_the_feed_is_behind(
     keys: CountedKeys, feed: MemoryApiKeyFeed, authenticate: Authenticate
 ) -> None:
     feed.is_current = False
-    assert await authenticate(await issue(keys, key())) == Caller("acme", "key-1")
+    assert await authenticate(await issue(keys, key())) == Caller(
+        "acme", "key-1", scopes=frozenset(DEFAULT_SCOPES)
+    )
 
 
 async def test_nobody_is_let_in_when_neither_feed_nor_store_can_tell(
@@ -220,7 +231,7 @@ async def test_a_slow_record_is_derived_once_for_many_requests(
     monkeypatch.setattr(module, "verify", counted)
     text = await store_slow(keys, key())
     callers = await asyncio.gather(*(authenticate(text) for _ in range(20)))
-    assert callers == [Caller("acme", "key-1")] * 20
+    assert callers == [Caller("acme", "key-1", scopes=frozenset(DEFAULT_SCOPES))] * 20
     assert derived == ["api-key_0"]
     assert not authenticate._turns
 
@@ -258,7 +269,7 @@ async def test_guesses_at_a_slow_record_block_neither_the_loop_nor_the_holders_o
     holder = asyncio.ensure_future(authenticate(other))
     assert await asyncio.to_thread(derivations.has_begun.wait, PATIENCE_SEC)
     derivations.let_go.release(2)  # we can say that: the loop goes on meanwhile
-    assert await holder == Caller("acme", "other")
+    assert await holder == Caller("acme", "other", scopes=frozenset(DEFAULT_SCOPES))
     assert derivations.begun[:2] == ["attacked", "other"]
     derivations.let_go.release(len(guesses))
     refused = await asyncio.gather(*guesses, return_exceptions=True)
@@ -285,15 +296,18 @@ async def test_a_list_shows_neither_hash_nor_salt(keys: CountedKeys) -> None:
         ("a", "t1", 5.0),
         ("b", "t2", None),
     ]
-    assert set(listed[0].__struct_fields__) == {"key_id", "tenant_id", "created_at", "revoked_at"}
+    assert set(listed[0].__struct_fields__) == {
+        *("key_id", "tenant_id", "scopes", "description"),
+        *("created_at", "expires_at", "revoked_at", "last_used_at"),
+    }
 
 
 async def test_revoking_again_changes_nothing_and_an_unknown_key_is_an_error(keys: CountedKeys) -> None:
     await issue(keys, key())
     first = await revoke_api_key(keys, "key-1", lambda: 5.0)
-    assert await revoke_api_key(keys, "key-1", lambda: 6.0) == first
+    assert await revoke_api_key(keys, "key-1", lambda: 6.0) == (first.after, first.after)
     for unknown in ("key-2", "*", "a.b"):
-        with pytest.raises(InvalidRequest, match="API key not found"):
+        with pytest.raises(ApiKeyNotFound, match="API key not found"):
             await revoke_api_key(keys, unknown, lambda: 5.0)
 
 
@@ -325,7 +339,7 @@ def application(ask_who: AskWho, config: NatsBackendConfig = AUTH_ON) -> TestCli
 
 @pytest.fixture
 async def ask_who(keys: CountedKeys) -> AsyncIterator[AskWho]:
-    async with authentication(AUTH_ON, keys) as found:
+    async with authentication(AUTH_ON, keys, time.time) as found:
         yield found
 
 
@@ -350,7 +364,7 @@ async def test_a2_a_key_is_not_shown_by_logs_that_show_the_variables_of_a_traceb
     keys: CountedKeys, feed: MemoryApiKeyFeed, *, is_away: bool
 ) -> None:
     feed.is_current, keys.is_away = False, is_away
-    client = application(Authenticate(keys, feed, PEPPER, b"p" * 32))
+    client = application(Authenticate(keys, feed, PEPPER, b"p" * 32, lambda: 3.0))
     with capture_logs() as logs:
         answer = client.get("/runs", headers={"X-API-Key": key().text})
     assert answer.status_code == (503 if is_away else 403)
@@ -403,7 +417,7 @@ async def test_a_mounted_gateway_is_protected_too(ask_who: AskWho) -> None:
 
 async def test_unreachable_nats_is_503_for_protected_paths(keys: CountedKeys, feed: MemoryApiKeyFeed) -> None:
     feed.is_current, keys.is_away = False, True
-    answer = application(Authenticate(keys, feed, "", b"p" * 32)).post(
+    answer = application(Authenticate(keys, feed, "", b"p" * 32, lambda: 3.0)).post(
         "/runs", headers={"X-API-Key": key().text}
     )
     assert answer.status_code == 503
@@ -411,7 +425,7 @@ async def test_unreachable_nats_is_503_for_protected_paths(keys: CountedKeys, fe
 
 
 async def test_without_authentication_everybody_is_anonymous(keys: CountedKeys) -> None:
-    async with authentication(NatsBackendConfig(), keys) as found:
+    async with authentication(NatsBackendConfig(), keys, time.time) as found:
         assert found is let_everybody_in
         client = application(found, NatsBackendConfig())
         assert client.post("/runs", json={"number": 1}).json()["tenant"] is None

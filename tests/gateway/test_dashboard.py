@@ -75,6 +75,16 @@ async def test_files_have_their_type_and_may_be_kept_if_their_name_has_a_hash(
         assert again.status_code == 304
 
 
+async def test_large_files_are_sent_compressed(built: Path) -> None:
+    (built / "assets/index-0a1b2c.js").write_text("export {}\n" * 1_000)
+    async with client(built) as http:
+        zipped = await http.get("/static/assets/index-0a1b2c.js")
+        assert (zipped.headers["content-encoding"], zipped.headers["vary"]) == ("gzip", "Accept-Encoding")
+        assert len(zipped.text) == 10_000
+        plain = await http.get("/static/assets/index-0a1b2c.js", headers={"Accept-Encoding": "identity"})
+        assert "content-encoding" not in plain.headers
+
+
 @pytest.mark.parametrize("path", ["assets/gone.js", "../dashboard.py", "%2e%2e/dashboard.py", "assets/", ""])
 async def test_what_is_not_there_is_not_found(built: Path, path: str) -> None:
     async with client(built) as http:
@@ -95,12 +105,17 @@ async def test_the_page_is_told_what_it_needs_to_know(built: Path, monkeypatch: 
     """PYOCO_DASHBOARD_LANG"""
     header = "X-Key'&"  # as odd as a header's name may be
     async with client(
-        built, dashboard_lang="ja", http_auth_mode="api_key", http_api_key_header=header
+        built,
+        dashboard_lang="ja",
+        http_auth_mode="api_key",
+        http_api_key_header=header,
+        runs_retention_sec=60.0,
     ) as http:
         text = (await http.get("/")).text
     assert '<html lang="ja"' in text
     assert "&quot;auth&quot;:&quot;api_key&quot;" in text
     assert "&quot;api_key_header&quot;:&quot;X-Key&#x27;&amp;&quot;" in text
+    assert "&quot;retention&quot;:{&quot;runs&quot;:60.0," in text
 
 
 @pytest.mark.parametrize(

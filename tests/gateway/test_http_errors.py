@@ -39,9 +39,9 @@ async def test_every_error_is_answered_with_its_status_ids_and_text(
     async with running(app_that_raises(kind())) as client:
         answer = await client.get("/", headers={"Accept-Language": language})
     assert answer.status_code == kind().status
-    code = {"code": kind().code} if issubclass(kind, errors.CommandRejected) else {}
+    more = {name: getattr(kind(), name) for name in ("code", "scope") if hasattr(kind(), name)}
     assert answer.json() == {
-        **code,
+        **more,
         "detail": kind().detail,
         "err_id": kind.entry.err_id,
         "msg_id": kind.entry.msg_id,

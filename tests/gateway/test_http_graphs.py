@@ -10,7 +10,8 @@ import pytest
 from pyoco_server.domain.executions.graphs import Graph
 from pyoco_server.domain.executions.records import newest_key, version_key
 from pyoco_server.errors import GraphNotFound, NatsUnavailable
-from pyoco_server.memory.stores import MemoryGraphs
+from pyoco_server.memory.stores import MemoryChangeLog, MemoryGraphs
+from pyoco_server.usecases.audit_trail import AuditTrail
 from pyoco_server.usecases.auth import ANONYMOUS
 from pyoco_server.usecases.executions.create import ManageGraphs
 from pyoco_server.usecases.ports.stores import Revision
@@ -35,6 +36,7 @@ DEFINITION = {
     },
     "edges": [{"from": "first", "to": "ask"}, {"from": "first", "to": "undo", "on": "failure"}],
 }
+TRAIL = AuditTrail(MemoryChangeLog(), lambda: 1.0, lambda: "change")
 AS_YAML = {"Content-Type": "application/yaml"}
 
 
@@ -233,7 +235,7 @@ async def register(graphs: ManageGraphs, flow: str) -> int:
 
 async def test_a_registration_that_broke_off_leaves_nothing_behind() -> None:
     store = Counting()
-    graphs = ManageGraphs(store, lambda: 1.0)
+    graphs = ManageGraphs(store, lambda: 1.0, TRAIL)
     await register(graphs, "one")
     store.fails_to_move_on = True
     with pytest.raises(NatsUnavailable):
@@ -249,7 +251,7 @@ async def test_a_registration_that_broke_off_leaves_nothing_behind() -> None:
 
 async def test_a_version_is_read_and_parsed_once() -> None:
     store = Counting()
-    graphs = ManageGraphs(store, lambda: 1.0)
+    graphs = ManageGraphs(store, lambda: 1.0, TRAIL)
     await register(graphs, "one")
     await register(graphs, "two")
     parsed = await graphs.read(None, "g", 1)
@@ -268,7 +270,7 @@ async def test_a_version_is_read_and_parsed_once() -> None:
 
 async def test_the_parsed_versions_that_are_kept_are_bounded() -> None:
     store = Counting()
-    graphs = ManageGraphs(store, lambda: 1.0, max_cached=2)
+    graphs = ManageGraphs(store, lambda: 1.0, TRAIL, max_cached=2)
     for flow in ("one", "two", "three"):
         await register(graphs, flow)
     first = await graphs.read(None, "g", 1)

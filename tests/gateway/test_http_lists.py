@@ -273,7 +273,7 @@ async def test_a_list_after_a_write_that_never_arrives_waits_once_only(gateway: 
     [
         ("/runs?staus=FAILED", "ERR-PYOCO-0017"),
         ("/runs?flow=f&tags=a", "ERR-PYOCO-0017"),
-        ("/runs/watch?flow=f", "ERR-PYOCO-0017"),
+        ("/runs/watch?status=FAILED", "ERR-PYOCO-0017"),
         ("/workers?tag=gpu", "ERR-PYOCO-0019"),
         ("/wheels/history?name=a.whl", "ERR-PYOCO-0002"),
         ("/executions?graph=monthly", "ERR-PYOCO-0002"),

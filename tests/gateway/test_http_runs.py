@@ -16,8 +16,9 @@ from pyoco_server.domain.runs.model import RunStatus, TaskRecord, TaskState
 from pyoco_server.memory import MemoryGatewayBackend
 from pyoco_server.wiring.gateway import Tuning
 from support.builders import NOW, OWNER, RUN_ID, a_snapshot, a_worker
-from support.gateway import new_memory_gateway
+from support.gateway import memory_app, new_memory_gateway
 from support.waiting import until
+from support.watching import stream
 
 
 class World:
@@ -325,6 +326,34 @@ async def test_a_held_run_says_whether_its_worker_is_alive(
         await until(lambda: client.get("/workers?scope=all"), lambda answer: bool(answer.json()))
         run = (await client.get(f"/runs/{RUN_ID}")).json()
     assert (run["worker_alive"], run["worker_heartbeat_at"], run["worker_tags"]) == (alive, seen, ["gpu"])
+
+
+async def _items(client: httpx2.AsyncClient, path: str) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = (await client.get(path)).json()
+    return items
+
+
+@pytest.mark.parametrize(("instance_id", "later"), [(OWNER.instance_id, 7), ("restarted", 0)])
+async def test_every_reader_gets_the_newer_heartbeat_of_a_run_and_its_worker(
+    instance_id: str, later: float
+) -> None:
+    """The heartbeat of a run that a worker wrote may be 20 s old; another instance does not run it."""
+    async with memory_app(given={"clock": lambda: NOW}) as world:
+        await world.backend.runs.create(RUN_ID, a_snapshot(RunStatus.RUNNING, OWNER))
+        await world.backend.workers.create(
+            OWNER.worker_id,
+            a_worker(state=WorkerState.RUNNING, instance_id=instance_id, last_heartbeat_at=NOW + 7),
+        )
+        await until(lambda: world.client.get("/workers"), lambda answer: bool(answer.json()))
+        (listed,) = await until(lambda: _items(world.client, "/runs"))
+        (full,) = await _items(world.client, "/runs?include=full")
+        read = (await world.client.get(f"/runs/{RUN_ID}")).json()
+        async with stream(world.app, f"/runs/{RUN_ID}/watch") as watched:
+            event = await watched.next()
+        assert [one["heartbeat_at"] for one in (listed, full, read, event.data["snapshot"])] == [
+            NOW + later
+        ] * 4
+        assert listed["updated_at"] == full["updated_at"], "only the heartbeat is another one"
 
 
 @pytest.mark.parametrize("worker_id", ["unknown", "a name with blanks", "*", ""])

@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from pyoco_server.domain.auth import Scope
 from pyoco_server.domain.executions.events import Actor, ActorKind
 from pyoco_server.domain.runs.logs import LogLine
 from pyoco_server.domain.runs.model import RunStatus
@@ -52,7 +53,8 @@ class Tenants:
 async def tenants() -> AsyncIterator[Tenants]:
     async with memory_app(http_auth_mode="api_key") as gateway:
         keys = gateway.backend.api_keys
-        yield Tenants(gateway, await new_key(keys, "acme", "key-a"), await new_key(keys, "other", "key-b"))
+        ours = await new_key(keys, "acme", "key-a", *Scope)
+        yield Tenants(gateway, ours, await new_key(keys, "other", "key-b", *Scope))
 
 
 def routes_of_runs() -> list[tuple[str, str]]:
@@ -131,11 +133,43 @@ def test_a1_the_routes_that_this_file_knows_are_all_there_are() -> None:
         ("PUT", "/schedules/{schedule_id}"),
         *routes_of_schedules(),
         ("GET", "/audit"),
+        ("GET", "/api-keys"),  # test_http_api_keys.py, also the next two
+        ("POST", "/api-keys"),
+        ("DELETE", "/api-keys/{key_id}"),
+        ("GET", "/dead-letters"),  # test_http_dead_letters.py, also the next three
+        ("GET", "/dead-letters/{letter_id}"),
+        ("POST", "/dead-letters/{letter_id}/redrive"),
+        ("POST", "/dead-letters/{letter_id}/discard"),
+        ("GET", "/bulk"),  # test_http_bulk.py, also the next four
+        ("POST", "/bulk"),
+        ("GET", "/bulk/{bulk_id}"),
+        ("GET", "/bulk/{bulk_id}/watch"),
+        ("POST", "/bulk/{bulk_id}/cancel"),
+        ("GET", "/stats"),  # test_http_stats.py
+        ("GET", "/alerts"),  # test_http_alerts.py, also the next ten
+        ("PUT", "/alerts/{name}"),
+        ("GET", "/alerts/{name}"),
+        ("DELETE", "/alerts/{name}"),
+        ("GET", "/channels"),
+        ("PUT", "/channels/{name}"),
+        ("GET", "/channels/{name}"),
+        ("DELETE", "/channels/{name}"),
+        ("GET", "/deliveries"),
+        ("GET", "/deliveries/{delivery_id}"),
+        ("POST", "/deliveries/{delivery_id}/replay"),
         ("GET", "/limits"),
         ("PUT", "/limits/{name}"),
         ("GET", "/limits/{name}"),
         ("DELETE", "/limits/{name}"),
         ("GET", "/limits/{name}/keys"),
+        ("GET", "/secrets"),  # test_http_secrets.py, also the next seven
+        ("PUT", "/secrets/{name}"),
+        ("GET", "/secrets/{name}"),
+        ("DELETE", "/secrets/{name}"),
+        ("GET", "/variables"),
+        ("PUT", "/variables/{name}"),
+        ("GET", "/variables/{name}"),
+        ("DELETE", "/variables/{name}"),
         ("POST", "/flows/{name}/pause"),
         ("POST", "/flows/{name}/resume"),
     }

@@ -9,7 +9,7 @@ import pytest
 
 from pyoco_server.domain.runs.logs import LogLine
 from pyoco_server.domain.runs.model import RunStatus, TaskRecord, TaskState
-from pyoco_server.usecases.auth import revoke_api_key
+from pyoco_server.usecases.api_keys import revoke_api_key
 from pyoco_server.usecases.ports.stores import Revision
 from pyoco_server.usecases.runs.watch import HEARTBEAT_SEC, MAX_LINES_WAITING
 from support.builders import NOW, OWNER, RUN_ID, a_snapshot

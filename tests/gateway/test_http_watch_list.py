@@ -46,6 +46,14 @@ async def test_first_the_counts_then_every_run_that_changes(gateway: RunningGate
         assert seen["counts"]["PENDING"] == 2
 
 
+async def test_the_counts_are_those_of_a_flow_or_tag_when_asked_for(gateway: RunningGateway) -> None:
+    for flow, tag in (("f", "a"), ("f", "b"), ("g", "a")):
+        await gateway.client.post("/runs", json={"flow_name": flow, "tag": tag})
+    for query, pending in (("", 3), ("?flow=f", 2), ("?tag=a", 2), ("?flow=f&tag=b", 1), ("?flow=h", 0)):
+        async with stream(gateway.app, WATCH + query) as watching:
+            assert (await watching.next()).data["counts"]["PENDING"] == pending, query
+
+
 async def test_a_run_that_is_removed_is_told(gateway: RunningGateway) -> None:
     revision = await gateway.backend.runs.create(RUN_ID, a_snapshot())
     async with stream(gateway.app, WATCH) as watching:

@@ -11,7 +11,7 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.http_api import create_app
 from pyoco_server.memory import open_memory_gateway_backend
 
-app = create_app(NatsBackendConfig(), open_backend=open_memory_gateway_backend)
+app = create_app(NatsBackendConfig(secrets_key="k" * 43), open_backend=open_memory_gateway_backend)
 schema = schemathesis.openapi.from_asgi("/openapi.json", app).exclude(path="/runs/watch")  # has no end
 
 NOT_ASKED = [

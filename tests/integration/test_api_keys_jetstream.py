@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -16,23 +17,25 @@ import pytest
 from nats.aio.msg import Msg
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.auth import ApiKey, record_key
+from pyoco_server.domain.auth import DEFAULT_SCOPES, ApiKey, IssuedApiKey, record_key
 from pyoco_server.errors import InvalidApiKey, NatsUnavailable
 from pyoco_server.jetstream.auth import CURRENT_SEC, JetStreamApiKeyFeed
 from pyoco_server.jetstream.connection import NatsConnection
+from pyoco_server.usecases.api_keys import IssueApiKey, list_api_keys, revoke_api_key
 from pyoco_server.usecases.auth import (
     Authenticate,
     Caller,
-    IssueApiKey,
-    IssuedApiKey,
-    list_api_keys,
-    revoke_api_key,
 )
 from pyoco_server.wiring import EmbeddedNats, JetStreamBackend, new_api_key, new_salt, open_backend
+from support.gateway import gateway as http_gateway
 from support.nats_server import free_port
 from support.waiting import PATIENCE_SEC, until
 
 PROMISE_SEC = 1.0
+
+
+def holder_of(key_id: str) -> Caller:
+    return Caller("acme", key_id, scopes=frozenset(DEFAULT_SCOPES))
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +61,7 @@ class Gateway:
     def __init__(self, backend: JetStreamBackend, feed: JetStreamApiKeyFeed) -> None:
         self.backend = backend
         self.feed = feed
-        self.authenticate = Authenticate(backend.api_keys, feed, "", os.urandom(32))
+        self.authenticate = Authenticate(backend.api_keys, feed, "", os.urandom(32), time.time)
 
     async def is_refused(self, text: str) -> bool:
         try:
@@ -127,18 +130,13 @@ async def test_a_key_of_the_command_line_works_until_it_is_revoked_there(
                 admin, config, "api-key", "create", "--tenant", "acme", directory=tmp_path
             )
         )
-        assert set(created) == {"api_key", "key_id", "tenant_id", "created_at"}
-        assert await one.authenticate(created["api_key"]) == Caller("acme", created["key_id"])
+        assert created["scopes"] == ["read", "submit", "operate", "deploy"]
+        assert await one.authenticate(created["api_key"]) == Caller(
+            "acme", created["key_id"], scopes=frozenset(DEFAULT_SCOPES)
+        )
 
         listed = answer(await asyncio.to_thread(admin, config, "api-key", "list", directory=tmp_path))
-        assert listed == [
-            {
-                "key_id": created["key_id"],
-                "tenant_id": "acme",
-                "created_at": created["created_at"],
-                "revoked_at": None,
-            }
-        ]
+        assert listed == [{name: value for name, value in created.items() if name != "api_key"}]
 
         revoked = answer(
             await asyncio.to_thread(
@@ -155,15 +153,48 @@ async def test_a_key_of_the_command_line_works_until_it_is_revoked_there(
         await one.refuses(created["api_key"])
 
 
+@pytest.mark.slow
 def test_the_command_line_fails_with_one_and_says_why(config: NatsBackendConfig, tmp_path: Path) -> None:
     for arguments, reason in [
         (("api-key", "revoke", "--key-id", "unknown"), "API key not found: 'unknown'"),
         (("api-key", "create", "--tenant", "a.b"), "tenant 'a.b' must match"),
         (("api-key", "create"), "--tenant"),
+        (("api-key", "create", "--tenant", "a", "--scopes", "read,all"), "unknown scope 'all'"),
+        (("api-key", "create", "--tenant", "a", "--expires-at", "soon"), "--expires-at soon"),
+        (("api-key", "create", "--tenant", "a", "--expires-at", "1000"), "must be in the future"),
     ]:
         done = admin(config, *arguments, directory=tmp_path)
         assert (done.returncode, done.stdout) == (1, "")
         assert reason in done.stderr
+
+
+async def test_a_key_of_the_command_line_has_its_scopes_and_is_in_the_audit_trail(
+    config: NatsBackendConfig, tmp_path: Path
+) -> None:
+    options = ("--scopes", "admin, read", "--expires-at", "4000000000", "--description", "first")
+    created = answer(
+        await asyncio.to_thread(
+            admin, config, "api-key", "create", "--tenant", "acme", *options, directory=tmp_path
+        )
+    )
+    assert (created["scopes"], created["expires_at"]) == (["read", "admin"], 4_000_000_000)
+    async with http_gateway(replace(config, http_auth_mode="api_key")) as http:
+        http.headers["X-API-Key"] = created["api_key"]
+        query = {"target": f"api_key/{created['key_id']}"}
+        (entry,) = (await http.get("/audit", params=query)).json()["items"]
+        assert (entry["action"], entry["source"]["user_agent"]) == ("api_key.create", "pyoco-server-admin")
+        assert created["api_key"] not in str(entry)
+
+        async def last_used_at() -> float | None:
+            listed = (await http.get("/api-keys")).json()["items"]
+            found: dict[str, float | None] = {key["key_id"]: key["last_used_at"] for key in listed}
+            return found[created["key_id"]]
+
+        assert await until(last_used_at) is not None
+        revoked = await http.delete(f"/api-keys/{created['key_id']}")
+        assert revoked.status_code == 200
+        refused = await until(lambda: http.get("/api-keys"), lambda found: found.status_code == 403)
+        assert refused.json()["err_id"] == "ERR-PYOCO-0015"
 
 
 def test_an_empty_bucket_is_an_empty_list(config: NatsBackendConfig, tmp_path: Path) -> None:
@@ -186,7 +217,9 @@ async def test_a_revoked_key_is_refused_within_a_second_on_every_gateway(
         issued = await issue(backend)
         for one in gateways:
             await one.accepts(issued)
-            assert await one.authenticate(issued.api_key) == Caller("acme", issued.key_id)
+            assert await one.authenticate(issued.api_key) == Caller(
+                "acme", issued.key_id, scopes=frozenset(DEFAULT_SCOPES)
+            )
         await revoke_api_key(backend.api_keys, issued.key_id, time.time)
         for one in gateways:
             await one.refuses(issued.api_key)
@@ -267,7 +300,9 @@ async def test_ten_thousand_guesses_ask_nats_nothing(
         assert len(asked) < 100, "only while the machine stood still and the feed was not trusted"
         assert set(one.authenticate._verified) == {issued.key_id}
         assert len(one.feed._records) == 1
-        assert await one.authenticate(issued.api_key) == Caller("acme", issued.key_id)
+        assert await one.authenticate(issued.api_key) == Caller(
+            "acme", issued.key_id, scopes=frozenset(DEFAULT_SCOPES)
+        )
 
 
 async def test_all_of_many_keys_are_listed_and_known(
@@ -323,7 +358,9 @@ async def test_without_nats_nobody_is_let_in_and_with_it_everything_is_as_before
             async with open_backend(config, name="admin") as admin_backend:
                 await revoke_api_key(admin_backend.api_keys, withdrawn.key_id, time.time)
             await until_current(one)
-            assert await one.authenticate(kept.api_key) == Caller("acme", kept.key_id)
+            assert await one.authenticate(kept.api_key) == Caller(
+                "acme", kept.key_id, scopes=frozenset(DEFAULT_SCOPES)
+            )
             await one.refuses(withdrawn.api_key)
 
 

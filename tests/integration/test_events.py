@@ -71,6 +71,7 @@ async def test_fifty_posts_with_one_key_on_two_gateways_start_one_run(
     assert await messages_in(config, config.audit_stream) == 50
 
 
+@pytest.mark.slow
 async def test_a_thousand_equal_events_at_once_start_one_run_and_leave_a_thousand_records(
     config: NatsBackendConfig,
 ) -> None:

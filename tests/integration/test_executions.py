@@ -227,6 +227,7 @@ async def test_a_cancelled_execution_is_not_revived_by_its_id(config: NatsBacken
 # A log of 200 nodes, by hand
 
 
+@pytest.mark.slow
 async def test_two_hundred_nodes_by_an_outside_worker(config: NatsBackendConfig) -> None:
     names = [f"n{number:03}" for number in range(200)]
     async with opened(config) as executions:

@@ -14,7 +14,7 @@ import pytest
 from pyoco_server import ensure_resources
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.fleet import WorkerRecord, WorkerState
-from pyoco_server.usecases.auth import IssueApiKey
+from pyoco_server.usecases.api_keys import IssueApiKey
 from pyoco_server.wiring import new_api_key, new_salt, open_backend
 from support import flows
 from support.gateway import gateway

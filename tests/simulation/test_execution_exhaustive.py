@@ -18,6 +18,7 @@ from support.executions import ANN, EXTERNAL, FORK, GRACE_SEC, Life, graph_of, j
 from support.random_executions import Checked, Storm
 
 COMMANDS = 6
+POLICIES = ("ALL_SUCCESS", "ANY_SUCCESS", "ALL_DONE", "CUSTOM")
 NODES = ("split", "a", "b", "gather")
 
 
@@ -124,7 +125,9 @@ def all_lives(graph: Graph, commands: int) -> Iterator[Checked]:
                 (waiting.appendleft if cost == count else waiting.append)((other, cost))
 
 
-@pytest.mark.parametrize("policy", ["ALL_SUCCESS", "ANY_SUCCESS", "ALL_DONE", "CUSTOM"])
+@pytest.mark.parametrize(
+    "policy", [pytest.param(name, marks=[pytest.mark.slow] * (name != "ANY_SUCCESS")) for name in POLICIES]
+)
 def test_all_interleavings(policy: str) -> None:
     ends = set()
     for life in all_lives(fork_and_join(policy), COMMANDS):

@@ -13,7 +13,10 @@ from pyoco_server.domain.executions.events import PAYLOADS
 from support.random_executions import GraphMaker, storm
 
 
-@pytest.mark.parametrize("sequences", [3_000, pytest.param(200_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "sequences",
+    [1_000, pytest.param(10_000, marks=pytest.mark.slow), pytest.param(200_000, marks=pytest.mark.long)],
+)
 def test_no_sequence_breaks_what_must_hold(sequences: int) -> None:
     """After a cancel only CANCELED; what has ended stays; no gaps; one run per attempt; everything ends."""
     seen = Counter[str]()

@@ -1,13 +1,7 @@
-"""Limits in worlds of gateways and workers that die, freeze and hear late. See `limit_world`.
+"""Limits in worlds of gateways and workers that die, freeze and learn late. See `limit_world`, `seeds`."""
 
-Worlds 0 to 299 are for every day, the others are marked `long`. PYOCO_TEST_SEED=1234 tries one again,
-PYOCO_TEST_SEEDS=10000 tries so many.
-"""
-
-import logging
-import os
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import pytest
@@ -16,32 +10,7 @@ from pyoco_server.domain.limits.holders import HeldPlace, KeyId
 from pyoco_server.usecases.limits.admit import AdmitRuns
 from pyoco_server.usecases.limits.board import LimitBoard
 from support.limit_world import Gateway, simulate_limits
-
-ASKED = os.environ.get("PYOCO_TEST_SEEDS")
-SEEDS = int(ASKED or "1000")
-EVERY_DAY = SEEDS if ASKED else 300
-ONLY = os.environ.get("PYOCO_TEST_SEED")
-SHARE = 50
-
-
-@pytest.fixture(autouse=True)
-def _quietly() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
-
-
-def shares() -> list[Any]:
-    if ONLY is not None:
-        return [pytest.param(range(int(ONLY), int(ONLY) + 1), id=ONLY)]
-    return [
-        pytest.param(
-            range(start, stop := min(start + SHARE, SEEDS)),
-            id=f"{start}-{stop - 1}",
-            marks=[pytest.mark.long] if start >= EVERY_DAY else [],
-        )
-        for start in range(0, SEEDS, SHARE)
-    ]
+from support.seeds import shares
 
 
 def world_of(seed: int, **options: Any) -> Any:
@@ -49,7 +18,7 @@ def world_of(seed: int, **options: Any) -> Any:
     return simulate_limits(seed, is_changing=seed % 3 == 0, **options)
 
 
-@pytest.mark.parametrize("share", shares())
+@pytest.mark.parametrize("share", shares(50, slow=500, long=1000, share=50))
 def test_never_too_many_runs_have_a_place_and_all_of_them_end(share: range) -> None:
     hurt: Counter[str] = Counter()
     for seed in share:
@@ -74,6 +43,7 @@ def give_places_at_once(gateway: Gateway) -> None:
     gateway.admit._lease = Everybody()  # type: ignore[assignment]
 
 
+@pytest.mark.slow
 def test_the_lease_only_saves_work() -> None:
     """Two gateways that both give places never give one twice."""
     for seed in range(60):

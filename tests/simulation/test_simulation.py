@@ -2,51 +2,22 @@
 
 Runs, executions and events, and clocks that are up to ten minutes apart.
 
-The first worlds are for every day, the others are marked `long`. PYOCO_TEST_SEEDS=10000 tries as many as it
-says; PYOCO_TEST_SEED=1234 one again.
+See `seeds` for which worlds are tried.
 """
 
-import logging
-import os
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
+from support.seeds import shares
 from support.simulation import Odds, simulate
 from support.undone_fixes import UNDONE
 
-ASKED = os.environ.get("PYOCO_TEST_SEEDS")
-SEEDS = int(ASKED or "1000")
-EVERY_DAY = SEEDS if ASKED else 150
-ONLY = os.environ.get("PYOCO_TEST_SEED")
-SHARE = 25
 UNDONE_SEEDS = 100
 """In so many worlds a fault that is put back must be found; most are in the first five."""
 
 
-@pytest.fixture(autouse=True)
-def _quietly() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
-
-
-def shares() -> list[Any]:
-    if ONLY is not None:
-        return [pytest.param(range(int(ONLY), int(ONLY) + 1), id=ONLY)]
-    return [
-        pytest.param(
-            range(start, stop := min(start + SHARE, SEEDS)),
-            id=f"{start}-{stop - 1}",
-            marks=[pytest.mark.long] if start >= EVERY_DAY else [],
-        )
-        for start in range(0, SEEDS, SHARE)
-    ]
-
-
-@pytest.mark.parametrize("share", shares())
+@pytest.mark.parametrize("share", shares(25, slow=500, long=1000, share=25))
 def test_f2_what_was_promised_holds_in_every_world(share: range) -> None:
     hurt: Counter[str] = Counter()
     for seed in share:
@@ -63,6 +34,7 @@ def test_f2_what_was_promised_holds_in_every_world(share: range) -> None:
         assert min(hurt["runs"], hurt["executions"], hurt["events"]) > len(share) // 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", UNDONE)
 def test_f18_the_simulation_finds_what_was_fixed(name: str) -> None:
     """D01, D03, D04, D05, D06: without its fix each is reported; the same world holds with it."""
@@ -95,6 +67,7 @@ def test_f2_a_broken_promise_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None
     assert any(simulate(seed, odds=Odds(slow=0.5))[1] for seed in range(20))
 
 
+@pytest.mark.slow
 def test_f9_clocks_that_are_compared_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the shared clock, what one gateway has dated runs out by the clock of another."""
     from pyoco_server.usecases.coordination import SharedClock  # noqa: PLC0415 - what is broken here
@@ -108,6 +81,7 @@ def test_f9_clocks_that_are_compared_are_noticed(monkeypatch: pytest.MonkeyPatch
         assert any(noticed in problem for broken in worlds for problem in broken)
 
 
+@pytest.mark.slow
 def test_f2_an_orchestrator_that_forgets_what_was_cut_off_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     from pyoco_server.usecases.executions.node_runs import NodeRuns  # noqa: PLC0415 - what is broken here
 

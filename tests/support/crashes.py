@@ -69,6 +69,7 @@ class FusedBackend:
         self.execution_log = FusedLog(backend.execution_log, fuse)
         self.execution_cache = Fused(backend.execution_cache, fuse)
         self.execution_index = backend.execution_index
+        self.change_log = Fused(backend.change_log, fuse)
 
 
 class FusedEvents:

@@ -163,3 +163,6 @@ _FLOWS = {
 
 def resolve(name: str) -> Flow:
     return _FLOWS[name]()
+
+
+resolve.list_flows = lambda: list(_FLOWS)  # type: ignore[attr-defined]

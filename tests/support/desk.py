@@ -17,16 +17,18 @@ from support.programs import Program, Programs
 from support.shell import Shell, open_shell
 from support.waiting import until_now
 
-STAYING = ("pyoco-server up", "pyoco-worker")
+STAYING = ("pyoco-server up", "pyoco-worker", "python receiver.py")
 """Commands that run until they are stopped."""
 READING = re.compile(
-    r"pyoco-client (get|list|list-vnext|logs|waits|workers|executions (get|events)|events summary)\b"
+    r"pyoco-client (get|list|list-vnext|logs|waits|workers|executions (get|events)|events summary"
+    r"|dead-letters list|deliveries list)\b"
     r"|curl -s http\S+$"
 )
 """Commands that a reader types again if the server is not ready with what they show."""
 INSTALLED = ("pip install pyoco-server", "pip install pyoco-client", "pip install pytest")
 DEFAULT_HTTP = "http://127.0.0.1:8000"
 DEFAULT_NATS = "nats://127.0.0.1:4222"
+RECEIVER_PORT = "8765"
 _SETTING = re.compile(r"[A-Z_]+=")
 
 
@@ -46,6 +48,7 @@ class Desk:
         self._seen: dict[str, int] = {}
         self._http = f"http://127.0.0.1:{port}"
         self._nats = DEFAULT_NATS
+        self._receiver_port = str(free_port())
 
     def __enter__(self) -> Self:
         self._shell = self._stack.enter_context(open_shell(self._programs))
@@ -96,7 +99,8 @@ class Desk:
         if command[0] == "pyoco-server":
             self._notice_nats(program)
         self._look(step)
-        program.says("worker ready" if "worker" in step.command else "gateway ready")
+        if command[0].startswith("pyoco-"):
+            program.says("worker ready" if "worker" in step.command else "gateway ready")
 
     def _runs_already(self, terminal: str, command: list[str]) -> bool:
         """A page may find what the page before it has started."""
@@ -140,11 +144,14 @@ class Desk:
         return not shown or re.fullmatch(pattern(shown), printed) is not None
 
     def _here(self, text: str) -> str:
-        return text.replace(DEFAULT_HTTP, self._http).replace(DEFAULT_NATS, self._nats)
+        here = text.replace(DEFAULT_HTTP, self._http).replace(DEFAULT_NATS, self._nats)
+        return here.replace(RECEIVER_PORT, self._receiver_port)
 
 
 def _is_staying(command: str) -> bool:
-    return " ".join(_settings_and_command(command)[1]).startswith(STAYING) if "pyoco-" in command else False
+    return any(name in command for name in STAYING) and " ".join(
+        _settings_and_command(command)[1]
+    ).startswith(STAYING)
 
 
 def _settings_and_command(command: str) -> tuple[dict[str, str], list[str]]:

@@ -20,6 +20,7 @@ from pyoco_server.domain.events.requests import ResumeTarget
 from pyoco_server.domain.events.templates import Action, Step, Template, TriggerKind
 from pyoco_server.errors import ExecutionNotFound
 from pyoco_server.memory import MemoryGatewayBackend, open_memory_gateway_backend
+from pyoco_server.usecases.audit_trail import AuditTrail
 from pyoco_server.usecases.auth import ANONYMOUS
 from pyoco_server.usecases.events.receive import (
     Answer,
@@ -168,6 +169,7 @@ def on_memory(
         clock=clock,
         new_id=new_run_id,
         repeat_patience_sec=repeat_patience_sec,
+        trail=AuditTrail(backend.change_log, clock, new_run_id),
     )
     level.connect(use_cases)
     return EventsLab(backend, level, use_cases, clock)
@@ -177,10 +179,10 @@ async def prepare(lab: EventsLab, **action: Any) -> None:
     """One template, whose action runs one at a time."""
     step = Step(id="one", action=ACTION, trigger_kind=TriggerKind.EXTERNAL_EVENT)
     await lab.use_cases.templates.put(
-        Template(id="close", name="Close", steps=(step,), updated_at="", year=2026, month=2), None
+        Template(id="close", name="Close", steps=(step,), updated_at="", year=2026, month=2), None, ANONYMOUS
     )
     wanted = Action(key=ACTION, updated_at="", flow_name="flow", concurrency="one")
-    await lab.use_cases.actions.put(replace(wanted, **action))
+    await lab.use_cases.actions.put(replace(wanted, **action), ANONYMOUS)
 
 
 async def send(receive: ReceiveEvent, body: dict[str, Any], token: str = "") -> Answer:

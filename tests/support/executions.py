@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from pyoco_server.domain.executions import commands as c
-from pyoco_server.domain.executions import events as e
+from pyoco_server.domain.executions import commands as c, events as e
 from pyoco_server.domain.executions.commands import Rejected
 from pyoco_server.domain.executions.decide import Decision, decide
 from pyoco_server.domain.executions.evolve import fold

@@ -10,7 +10,7 @@ import httpx2
 from fastapi import FastAPI
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.auth import ApiKey, new_record, record_key
+from pyoco_server.domain.auth import ApiKey, Grant, new_record, record_key
 from pyoco_server.http_api import create_app
 from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC
 from pyoco_server.memory import MemoryGatewayBackend, open_memory_gateway_backend
@@ -119,8 +119,9 @@ async def own_picture(
     executions.close()
 
 
-async def new_key(keys: ApiKeyStore, tenant_id: str, key_id: str) -> dict[str, str]:
-    """The header of a key of a tenant."""
-    key = ApiKey(key_id, "s" * 43)
-    await keys.create(record_key(key_id), new_record(key_id, tenant_id, key.secret, b"salt" * 4, "", NOW))
+async def new_key(keys: ApiKeyStore, tenant_id: str, key_id: str, *scopes: str) -> dict[str, str]:
+    """The header of a key of a tenant. Without `scopes`: with all but admin."""
+    key, grant = ApiKey(key_id, "s" * 43), Grant(scopes=scopes) if scopes else None
+    record = new_record(key_id, tenant_id, key.secret, b"salt" * 4, "", NOW, grant=grant)
+    await keys.create(record_key(key_id), record)
     return {"X-API-Key": key.text}

@@ -10,8 +10,7 @@ from copy import copy
 from random import Random
 from typing import Any, Self
 
-from pyoco_server.domain.executions import commands as c
-from pyoco_server.domain.executions import events as e
+from pyoco_server.domain.executions import commands as c, events as e
 from pyoco_server.domain.executions.commands import Rejected
 from pyoco_server.domain.executions.evolve import fold
 from pyoco_server.domain.executions.graphs import Graph, parse_graph

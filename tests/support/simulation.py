@@ -29,10 +29,18 @@ from pyoco_server.domain.limits.model import decode_limit
 from pyoco_server.domain.queues import Turns
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, Job, Submission
 from pyoco_server.domain.runs.model import FailureKind, Priority, RunRetry, RunSnapshot, RunStatus
+from pyoco_server.domain.stats.records import decode_count_position, decode_run_end
 from pyoco_server.engine.executors.pool import Prefetch
 from pyoco_server.errors import NatsUnavailable, PyocoServerError
 from pyoco_server.http_api.metrics import Metrics
-from pyoco_server.memory import MemoryLanes, MemorySignals, MemoryStorage, MemoryTimer, MemoryTimers
+from pyoco_server.memory import (
+    MemoryLanes,
+    MemorySignals,
+    MemoryStorage,
+    MemoryTimer,
+    MemoryTimers,
+    alert_stores,
+)
 from pyoco_server.memory.queue import (
     MEGABYTE,
     MemoryDeadLetters,
@@ -41,18 +49,22 @@ from pyoco_server.memory.queue import (
     QueueFaults,
 )
 from pyoco_server.memory.stores import (
+    MemoryApiKeys,
     MemoryChangeLog,
     MemoryEvents,
     MemoryExecutionLog,
     MemoryGraphs,
     MemoryListedStore,
+    MemoryStats,
     MemoryStore,
     MemoryTaskLogs,
+    MemoryView,
     MemoryWheelHistory,
     MemoryWheels,
 )
 from pyoco_server.read_model.executions import SqliteExecutionIndex
 from pyoco_server.read_model.runs import SqliteRunIndex
+from pyoco_server.usecases.audit_trail import AuditTrail
 from pyoco_server.usecases.auth import ANONYMOUS
 from pyoco_server.usecases.coordination import SharedClock
 from pyoco_server.usecases.events.definitions import ManageActions, ManageTemplates
@@ -535,9 +547,18 @@ class World:
             "limits": MemoryStore(wire.encode, decode_limit),
             "limit_holders": MemoryStore(wire.encode, decode_holders),
             "tick_pages": MemoryStore(wire.encode, wire.decode_tick_page),
+            "letter_marks": MemoryStore(wire.encode, wire.decode_letter_mark),
+            "bulk_operations": MemoryStore(wire.encode, wire.decode_bulk),
+            "bulk_chunks": MemoryStore(wire.encode, wire.decode_bulk_chunk),
             "change_log": MemoryChangeLog(),
+            "api_keys": MemoryApiKeys(),
+            "secrets": MemoryListedStore(wire.decode_secret),
+            "variables": MemoryListedStore(wire.decode_variable),
+            "stats_records": MemoryStats(),
+            "count_positions": MemoryStore(wire.encode, decode_count_position),
         }
         self.events = MemoryEvents.new(CONFIG)
+        self.alerts = alert_stores()
         self._indexes: list[SqliteRunIndex | SqliteExecutionIndex] = []
         await self._define()
         keepers = [asyncio.ensure_future(self._keep_gateway(f"g{n}")) for n in range(self.gateways)]
@@ -647,11 +668,12 @@ class World:
 
     async def _define(self) -> None:
         """What clients want is known before anything is hurt."""
-        graphs = ManageGraphs(self.shared["graphs"], HOST.time)
+        trail = AuditTrail(MemoryChangeLog(), HOST.time, lambda: "change")
+        graphs = ManageGraphs(self.shared["graphs"], HOST.time, trail)
         await graphs.register(GRAPH_ID, GRAPH_TEXT, "application/json", ANONYMOUS)
-        await ManageActions(self.events.actions, HOST.time).put(ACTION)
+        await ManageActions(self.events.actions, HOST.time, trail).put(ACTION, ANONYMOUS)
         for template in TEMPLATES:
-            await ManageTemplates(self.events.templates, HOST.time).put(template, None)
+            await ManageTemplates(self.events.templates, HOST.time, trail).put(template, None, ANONYMOUS)
 
     # Processes
 
@@ -662,7 +684,14 @@ class World:
             **{one.name: Port(process, getattr(self.events, one.name)) for one in fields(MemoryEvents)},
             audit_feed=LateFeed(process, self.events.audit),
         )
-        return SimpleNamespace(runs=runs, queue=queue, events=events, is_available=True, **ports)
+        alerts = SimpleNamespace(
+            **{name: Port(process, store) for name, store in self.alerts.items()},
+            definition_feed=LateFeed(process, self.alerts["definitions"]),
+            delivery_feed=LateFeed(process, self.alerts["deliveries"]),
+        )
+        return SimpleNamespace(
+            runs=runs, queue=queue, events=events, alerts=alerts, is_available=True, **ports
+        )
 
     async def _keep_gateway(self, name: str) -> None:
         while True:
@@ -672,11 +701,13 @@ class World:
             backend.run_index = SqliteRunIndex(None, tenants=False)
             self._indexes.append(backend.run_index)
             backend.run_feed = LateFeed(process, self.store)
+            backend.run_end_feed = LateFeed(process, MemoryView(self.store, decode_run_end))
             backend.worker_feed = LateFeed(process, self.shared["workers"])
             backend.flow_feed = LateFeed(process, self.shared["flows"])
             backend.queue_feed = LateFeed(process, self.shared["queues"])
             backend.schedule_feed = LateFeed(process, self.shared["schedules"])
             backend.limit_feed = LateFeed(process, self.shared["limits"])
+            backend.bulk_feed = LateFeed(process, self.shared["bulk_operations"])
             backend.limit_holder_feed = LateFeed(process, self.shared["limit_holders"])
             backend.undeliverable = MemoryUndeliverable(backend.queue)
             backend.execution_feed = LateFeed(

@@ -133,7 +133,7 @@ UNDONE = {
         "failed for no reason of its own: the run's job is not on the queue",
         queue_kind=ReplicaAnswers,
     ),
-    "D04": Undone(Faults(advisories_lost=True), "still RUNNING", queue_kind=AdvisoriesOnly, first=35),
+    "D04": Undone(Faults(advisories_lost=True), "still RUNNING", queue_kind=AdvisoriesOnly, first=67),
     # Who has to see cancels to their end never begins with it: the worker alone can do so.
     "D05": Undone(
         Faults(workers_leave=True), "CANCELLING without a worker", idle=frozenset({"keep-cancels"})
@@ -143,6 +143,6 @@ UNDONE = {
         "its execution cancelled it, and waits for it",
         levels=EXECUTIONS,
         prepare=trust_what_is_known,
-        first=57,
+        first=69,
     ),
 }

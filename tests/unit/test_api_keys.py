@@ -5,8 +5,7 @@ from base64 import b64encode, urlsafe_b64encode
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
 from pyoco_server.domain import codec

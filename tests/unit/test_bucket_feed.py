@@ -6,7 +6,7 @@ from typing import Any, cast
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.jetstream.connection import NatsConnection
 from pyoco_server.jetstream.feed import FeedContact, _Reading
-from pyoco_server.usecases.ports.stores import Change, FeedBatch, FeedPosition, Revision
+from pyoco_server.usecases.ports.stores import NO_HORIZON, Change, FeedBatch, FeedPosition, Revision
 
 
 class CutOff:
@@ -23,7 +23,7 @@ class CutOff:
     def new_inbox(self) -> str:
         return "inbox"
 
-    async def subscribe(self, *_: object) -> None:
+    async def subscribe_directly(self, *_: object) -> None:
         pass
 
     async def publish(self, *_: object, reply: str) -> None:
@@ -55,9 +55,10 @@ async def test_f6_a_consumer_that_says_nothing_is_left_for_another() -> None:
     """Its node is cut off from the one that we are connected to, which has nothing to complain about."""
     cut_off = reading()
     cut_off._pull._silence = 0.05
-    await cut_off.open(is_reset=False, is_empty=False)
+    await cut_off.open(is_reset=False, pending=1, horizon=NO_HORIZON)
 
     async def batches() -> list[FeedBatch[str]]:
         return [batch async for batch in cut_off.batches()]
 
-    assert await asyncio.wait_for(batches(), 10) == []
+    (first,) = await asyncio.wait_for(batches(), 10)
+    assert (first.changes, first.pending, first.is_caught_up) == ([], 1, False)

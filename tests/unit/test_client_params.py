@@ -121,7 +121,7 @@ def test_a_definition_that_would_be_overlooked_is_refused(tmp_path: Path, name: 
         (tmp_path / one).parent.mkdir(exist_ok=True)
         (tmp_path / one).write_text("{}")
     with pytest.raises(
-        ValueError, match="not applied; definitions belong in flows, graphs, limits, actions"
+        ValueError, match="not applied; definitions belong in flows, graphs, limits, alerts, actions"
     ) as refused:
         documents_in(tmp_path, (".yaml",), lambda _: {})
     assert str(tmp_path / Path(name).parts[0]) in str(refused.value)

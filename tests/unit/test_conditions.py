@@ -6,8 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pyoco_server.domain.executions.conditions import (
     MAX_DEPTH,

@@ -7,8 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from cronsim import CronSim
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pyoco_server.domain.schedules.cron import MACROS, parse_cron
 from pyoco_server.domain.schedules.timing import Interval, Window, ZonedCron, newest, ticks_after, zone_of

@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import NormalizedName, canonicalize_name
 from packaging.version import Version
 
-from tools.dependencies import LOCKS, ROOT, declared, lower_bound, lowest, pinned, unpinned
+from tools.dependencies import LINTERS, LOCKS, ROOT, declared, in_group, lower_bound, lowest, pinned, unpinned
 from tools.distribution import REGISTRIES
 
 SOURCE = ROOT / "src" / "pyoco_server"
@@ -86,6 +86,23 @@ def test_the_oldest_versions_are_exact_and_the_tools_are_as_locked() -> None:
     assert f"pytest=={pinned('requirements-dev.lock')[canonicalize_name('pytest')]}" in lines
 
 
+def needed_by(name: NormalizedName) -> Iterator[Requirement]:
+    """What an installed package requires on this machine, without extras."""
+    for text in metadata.requires(name) or []:
+        requirement = Requirement(text)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            yield requirement
+
+
+def test_the_tools_of_the_tests_work_with_the_oldest_versions() -> None:
+    """Else `make test-lowest` cannot install them together."""
+    oldest = {canonicalize_name(one.name): lower_bound(one) for one in declared()}
+    for tool in in_group("dev"):
+        for requirement in needed_by(canonicalize_name(tool.name)) if tool.name not in LINTERS else ():
+            version = oldest.get(canonicalize_name(requirement.name))
+            assert version is None or requirement.specifier.contains(version), f"{tool.name}: {requirement}"
+
+
 # Locks
 
 
@@ -93,14 +110,6 @@ def test_the_oldest_versions_are_exact_and_the_tools_are_as_locked() -> None:
 def test_a_lock_meets_what_pyproject_toml_requires(lock: str) -> None:
     """Run `make lock` when this fails."""
     assert unpinned(lock) == []
-
-
-def needed_by(name: NormalizedName) -> Iterator[Requirement]:
-    """What an installed package requires on this machine, without extras."""
-    for text in metadata.requires(name) or []:
-        requirement = Requirement(text)
-        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-            yield requirement
 
 
 def as_locked() -> list[NormalizedName]:

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from pyoco_server.domain.events.templates import Action, Step, Template, TriggerKind
+from pyoco_server.usecases.auth import ANONYMOUS
 from pyoco_server.usecases.ports.gateway import ExecutionOrder
 from support.events import ACTION, EventsLab, RecordedExecutions, events_lab, post, prepare
 
@@ -21,7 +22,9 @@ async def lab(executions: RecordedExecutions) -> AsyncIterator[EventsLab]:
     async with events_lab(executions) as found:
         await prepare(found, concurrency="allow")
         await put_steps(found, (ACTION, "external_event"), ("approve", "manual_start"))
-        await found.use_cases.actions.put(Action(key="approve", updated_at="", flow_name="approving"))
+        await found.use_cases.actions.put(
+            Action(key="approve", updated_at="", flow_name="approving"), ANONYMOUS
+        )
         yield found
 
 
@@ -31,7 +34,7 @@ async def put_steps(lab: EventsLab, *steps: tuple[str, str]) -> None:
         for number, (action, kind) in enumerate(steps, 1)
     )
     template = Template(id="close", name="Close", steps=made, updated_at="", year=2026, month=2)
-    await lab.use_cases.templates.put(template, None)
+    await lab.use_cases.templates.put(template, None, ANONYMOUS)
 
 
 async def test_several_steps_become_an_execution(lab: EventsLab, executions: RecordedExecutions) -> None:
@@ -76,7 +79,7 @@ async def test_a_repeat_after_a_failure_asks_for_the_same_execution(
 
 async def test_an_action_of_a_graph_starts_that_graph(lab: EventsLab, executions: RecordedExecutions) -> None:
     await put_steps(lab, (ACTION, "external_event"))
-    await lab.use_cases.actions.put(Action(key=ACTION, updated_at="", graph_id="monthly-close"))
+    await lab.use_cases.actions.put(Action(key=ACTION, updated_at="", graph_id="monthly-close"), ANONYMOUS)
     assert (await post(lab)).started is not None
     (order,) = executions.orders.values()
     assert (order.graph_id, order.definition) == ("monthly-close", None)
@@ -86,7 +89,7 @@ async def test_an_action_of_a_graph_starts_that_graph(lab: EventsLab, executions
 async def test_every_step_needs_an_action_that_is_registered(
     lab: EventsLab, executions: RecordedExecutions, missing: str
 ) -> None:
-    await lab.use_cases.actions.delete(None, missing)
+    await lab.use_cases.actions.delete(missing, ANONYMOUS)
     answer = await post(lab)
     assert answer.error is not None
     assert answer.error.detail == f"external_event action is not executable in MVP: {missing}"
@@ -96,7 +99,7 @@ async def test_every_step_needs_an_action_that_is_registered(
 async def test_a_graph_cannot_be_one_step_among_several(
     lab: EventsLab, executions: RecordedExecutions
 ) -> None:
-    await lab.use_cases.actions.put(Action(key="approve", updated_at="", graph_id="g"))
+    await lab.use_cases.actions.put(Action(key="approve", updated_at="", graph_id="g"), ANONYMOUS)
     answer = await post(lab)
     assert answer.error is not None
     assert answer.error.status == 409
@@ -106,7 +109,9 @@ async def test_a_graph_cannot_be_one_step_among_several(
 async def test_one_at_a_time_counts_for_executions_too(
     lab: EventsLab, executions: RecordedExecutions
 ) -> None:
-    await lab.use_cases.actions.put(Action(key=ACTION, updated_at="", flow_name="f", concurrency="one"))
+    await lab.use_cases.actions.put(
+        Action(key=ACTION, updated_at="", flow_name="f", concurrency="one"), ANONYMOUS
+    )
     first = await post(lab, "a")
     assert first.started is not None
     assert (await post(lab, "b")).error is not None

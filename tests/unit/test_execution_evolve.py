@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.domain.executions import commands as c
-from pyoco_server.domain.executions import events as e
+from pyoco_server.domain.executions import commands as c, events as e
 from pyoco_server.domain.executions.events import PAYLOADS, Failure
 from pyoco_server.domain.executions.evolve import evolve, fold
 from pyoco_server.domain.executions.model import (

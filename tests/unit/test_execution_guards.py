@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.domain.executions import commands as c
-from pyoco_server.domain.executions import events as e
+from pyoco_server.domain.executions import commands as c, events as e
 from pyoco_server.domain.executions.commands import Rejected
 from pyoco_server.domain.executions.decide import Decision, decide
 from pyoco_server.domain.executions.events import TYPE_OF, Failure

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.domain.executions import commands as c
-from pyoco_server.domain.executions import events as e
+from pyoco_server.domain.executions import commands as c, events as e
 from pyoco_server.domain.executions.events import Failure
 from pyoco_server.domain.executions.graphs import Graph, parse_graph
 from pyoco_server.domain.executions.model import (
@@ -1259,6 +1258,7 @@ def test_two_orchestrators_say_the_same() -> None:
 # Size
 
 
+@pytest.mark.slow
 def test_a_chain_of_1_000_nodes_comes_to_its_end() -> None:
     life = begun(chain(1_000))
     for index in range(1_000):

@@ -6,12 +6,10 @@ from typing import Any, get_type_hints
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyoco_server.domain.codec import Unreadable
-from pyoco_server.domain.executions import commands as c
-from pyoco_server.domain.executions import events as e
+from pyoco_server.domain.executions import commands as c, events as e
 from pyoco_server.domain.executions.codec import decode_commit, decode_record, encode_commit, encode_record
 from pyoco_server.domain.executions.commands import command_digest, keyed_command_id
 from pyoco_server.domain.executions.events import PAYLOADS

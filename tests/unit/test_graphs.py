@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pyoco_server.domain.executions.graphs import (
     Edge,
@@ -256,7 +255,7 @@ def edge(**fields: str) -> Callable[[dict[str, Any]], None]:
         ),
         (
             change("nodes.approve.prompt", "${x}"),
-            "node approve: prompt: '${x}' must begin with input or nodes",
+            "node approve: prompt: '${x}' must begin with input, nodes, secrets or vars",
         ),
         (
             change("nodes.book.params", {"a": "${nodes.aprove.output}"}),

@@ -30,6 +30,8 @@ from pyoco_server.domain.limits.model import (
 )
 from pyoco_server.domain.runs.model import RunLimit, RunSnapshot, RunStatus
 from pyoco_server.errors import InvalidRequest
+from pyoco_server.usecases.limits.board import LimitBoard
+from pyoco_server.usecases.ports.stores import Change, Revision, Versioned
 from support.builders import NOW, a_job, a_snapshot
 
 OF = KeyId(None, "two", "a")
@@ -174,3 +176,18 @@ def test_runs_are_sorted_anew_only_if_match_or_key_changed() -> None:
     assert changed(limit, replace(a_limit(), rules="new")) is limit
     assert rules_of([limit]) == rules_of([more]) != rules_of([other])
     assert rules_of([]) == ""
+
+
+async def test_an_answer_of_before_the_end_does_not_bring_a_run_back() -> None:
+    """A gateway reads the active runs for a new limit; one ends before the answer arrives."""
+    board = LimitBoard()
+    limit = replace(a_limit(), tenant_id=None)
+    board.note_definition(limit.store_key, Versioned(limit, Revision(1)))
+    board.definitions_noted()
+    running, ended = (
+        replace(a_snapshot(status, None), tenant_id=None)
+        for status in (RunStatus.RUNNING, RunStatus.COMPLETED)
+    )
+    board.look([Change(running.run_id, Revision(3), ended, None)])
+    board.note_active(running, 2)
+    assert board.run(running.run_id) is None

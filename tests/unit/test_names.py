@@ -1,8 +1,7 @@
 """Names from outside, before they become part of a subject or a key."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyoco_server.domain.inputs import is_run_id, is_tag, is_worker_id, require_tag
 from pyoco_server.errors import InvalidRequest

@@ -9,7 +9,7 @@ def after(*durations: float) -> Prefetch:
 
 
 def ahead(*durations: float, capacity: int = 2) -> int:
-    return after(*durations).ahead(active=capacity, capacity=capacity)
+    return after(*durations).ahead(capacity)
 
 
 def test_nothing_is_claimed_ahead_before_a_flow_has_ended() -> None:
@@ -27,16 +27,15 @@ def test_a_run_of_a_long_flow_is_claimed_only_when_it_can_start() -> None:
     assert ahead(*[0.001] * 50, 1.0) == 0
 
 
-def test_nothing_is_claimed_ahead_while_no_active_flow_ends() -> None:
+def test_nothing_is_claimed_ahead_while_no_flow_ends() -> None:
     now = 0.0
     prefetch = Prefetch(lambda: now)
     prefetch.ended(0.001)
-    assert prefetch.ahead(active=2, capacity=2) == MAX_AHEAD
+    assert prefetch.ahead(2) == MAX_AHEAD
     now += 2 * STALLED_SEC
-    assert prefetch.ahead(active=2, capacity=2) == 0
-    assert prefetch.ahead(active=0, capacity=2) == MAX_AHEAD, "no active flow"
+    assert prefetch.ahead(2) == 0
     prefetch.ended(0.001)
-    assert prefetch.ahead(active=2, capacity=2) == MAX_AHEAD
+    assert prefetch.ahead(2) == MAX_AHEAD
 
 
 def test_tiny_flows_queue_at_one_executor_and_others_do_not() -> None:

@@ -7,6 +7,7 @@ import pytest
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.executions import commands as c
 from pyoco_server.memory import MemoryGatewayBackend, open_memory_gateway_backend
+from pyoco_server.usecases.audit_trail import AuditTrail
 from pyoco_server.usecases.auth import ANONYMOUS
 from pyoco_server.usecases.events.executions import ExecutionWaits
 from pyoco_server.usecases.executions.commands import CommandExecution, Writing
@@ -36,7 +37,7 @@ class Site:
 
     def __init__(self, backend: Any, stores: MemoryGatewayBackend, clock: FakeClock) -> None:
         records = ExecutionRepository(backend.execution_log, backend.execution_cache, backend.execution_index)
-        self.graphs = ManageGraphs(stores.graphs, clock)
+        self.graphs = ManageGraphs(stores.graphs, clock, AuditTrail(stores.change_log, clock, new_run_id))
         writing = Writing(
             records, backend.execution_log, self.graphs, clock, new_run_id, lambda _: None, Quiet()
         )

@@ -12,6 +12,7 @@ from pyoco_server.domain.events.templates import Step, Template, TriggerKind
 from pyoco_server.domain.fleet import LeaseRecord
 from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.errors import EventFailed, NatsUnavailable, WorkflowConflict, WorkflowNotFound
+from pyoco_server.usecases.auth import ANONYMOUS
 from pyoco_server.usecases.events.definitions import tenant_key
 from pyoco_server.usecases.events.retry import MAX_LIMIT
 from pyoco_server.usecases.events.start import StartTemplate
@@ -49,7 +50,7 @@ async def free(lab: EventsLab) -> None:
 
 
 async def drain(lab: EventsLab, *, force: bool = False, limit: int = 10) -> dict[str, Any]:
-    return await lab.use_cases.drain_retry_jobs(None, limit, force=force)
+    return await lab.use_cases.drain_retry_jobs(limit, ANONYMOUS, force=force)
 
 
 async def the_job(lab: EventsLab, key: str = "k") -> RetryJob:
@@ -221,7 +222,7 @@ async def test_a_job_whose_event_was_started_otherwise_is_succeeded_by_its_recei
 
 async def test_a_job_whose_template_is_gone_is_discarded(lab: EventsLab) -> None:
     await queued(lab)
-    await lab.use_cases.templates.delete(None, "close", None)
+    await lab.use_cases.templates.delete("close", None, ANONYMOUS)
     assert (await drain(lab, force=True))["discarded"] == 1
     assert (await the_job(lab)).status is JobStatus.DISCARDED
 
@@ -229,13 +230,15 @@ async def test_a_job_whose_template_is_gone_is_discarded(lab: EventsLab) -> None
 async def test_a_job_whose_template_starts_something_else_is_discarded(lab: EventsLab) -> None:
     await queued(lab)
     step = Step(id="one", action="another", trigger_kind=TriggerKind.EXTERNAL_EVENT)
-    await lab.use_cases.templates.put(Template(id="close", name="Close", steps=(step,), updated_at=""), None)
+    await lab.use_cases.templates.put(
+        Template(id="close", name="Close", steps=(step,), updated_at=""), None, ANONYMOUS
+    )
     assert (await drain(lab, force=True))["discarded"] == 1
 
 
 async def test_a_job_that_needs_a_fix_is_discarded(lab: EventsLab) -> None:
     await queued(lab)
-    await lab.use_cases.actions.delete(None, ACTION)
+    await lab.use_cases.actions.delete(ACTION, ANONYMOUS)
     assert (await drain(lab, force=True))["discarded"] == 1
     assert (await the_job(lab)).last_reason_code == "unsupported_action"
 
@@ -311,7 +314,7 @@ async def test_jobs_are_shown_with_the_latest_change_first(lab: EventsLab) -> No
 
 async def test_jobs_that_have_ended_are_forgotten_after_a_while(lab: EventsLab) -> None:
     job = await queued(lab)
-    await lab.use_cases.retry_queue.discard(None, job.id)
+    await lab.use_cases.retry_queue.discard(job.id, ANONYMOUS)
     lab.clock.advance(30 * 86_400 - 1)
     assert (await lab.use_cases.retry_queue.shown(None, 20))["total"] == 1
     lab.clock.advance(2)
@@ -328,7 +331,7 @@ async def test_a_full_queue_forgets_what_has_ended_and_refuses_when_all_is_activ
         assert full.error is not None
         assert full.reason is not None
         assert (full.error.status, full.job, full.reason.reason_code) == (503, None, "http_503")
-        await lab.use_cases.retry_queue.discard(None, (await the_job(lab, "a")).id)
+        await lab.use_cases.retry_queue.discard((await the_job(lab, "a")).id, ANONYMOUS)
         assert (await post(lab, "c")).job is not None
         assert {job.idempotency_key for job in await lab.use_cases.retry_queue.jobs(None)} == {"b", "c"}
         assert (await post(lab, "b")).job is not None, "a job that waits already needs no room"
@@ -339,16 +342,16 @@ async def test_a_person_can_give_a_job_its_attempts_again_or_give_it_up(lab: Eve
     for _ in range(3):
         await drain(lab, force=True)
     assert (await the_job(lab)).status is JobStatus.ESCALATED
-    again = await lab.use_cases.retry_queue.retry(None, job.id)
+    again = await lab.use_cases.retry_queue.retry(job.id, ANONYMOUS)
     assert (again.status, again.attempts, again.next_retry_at) == (JobStatus.PENDING, 0, lab.clock.now)
     await free(lab)
     assert (await drain(lab))["succeeded"] == 1
     for change in (lab.use_cases.retry_queue.retry, lab.use_cases.retry_queue.discard):
         with pytest.raises(WorkflowConflict):
-            await change(None, job.id)
+            await change(job.id, ANONYMOUS)
         for missing in ("nope", "a.b", "", "*"):
             with pytest.raises(WorkflowNotFound):
-                await change(None, missing)
+                await change(missing, ANONYMOUS)
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyoco_server.domain.executions.interpolation import (
     MAX_RENDERED,
@@ -85,8 +84,8 @@ def test_check_names_the_nodes_that_are_read() -> None:
     [
         ("${input.n", "has no closing }; write $${ for a literal ${"),
         ("${}", "is not a path like input.a.b[0]"),
-        ("${inptu.n}", "must begin with input or nodes (did you mean 'input'?)"),
-        ("${env.HOME}", "must begin with input or nodes"),
+        ("${inptu.n}", "must begin with input, nodes, secrets or vars (did you mean 'input'?)"),
+        ("${env.HOME}", "must begin with input, nodes, secrets or vars"),
         ("${input..a}", "is invalid at '..a'"),
         ("${input.a b}", "is invalid at ' b'"),
         ("${input[-1]}", "is invalid at '[-1]'"),

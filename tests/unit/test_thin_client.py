@@ -174,8 +174,10 @@ def test_a_command_has_the_same_options_in_both(name: str) -> None:
     for word in name.split():
         command = command[word]
     arguments = [argument for argument in command.assemble_argument_collection() if argument.parse]
-    known = {option for argument in arguments for option in argument.names if argument.show}
-    ours = pyoco_client.COMMANDS[name].options
+    known = {
+        option for argument in arguments for option in argument.names if argument.show and option[0] == "-"
+    }
+    ours = [option for option in pyoco_client.COMMANDS[name].options if not option.is_rest]
     assert {f"--{option.name}" for option in ours} | {
         option.short for option in ours if option.short
     } == known

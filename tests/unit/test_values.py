@@ -8,8 +8,7 @@ import types
 import uuid
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta, timezone
-from datetime import time as clock_time
+from datetime import UTC, date, datetime, time as clock_time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
 from ipaddress import ip_address
@@ -20,8 +19,7 @@ import attrs
 import msgspec
 import pydantic
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyoco_server.domain.value_previews import MAX_REPR, bounded_repr
 from pyoco_server.domain.values import (

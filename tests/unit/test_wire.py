@@ -4,8 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyoco_server.domain import codec
 from pyoco_server.domain.fleet import WorkerState
@@ -185,4 +184,5 @@ def test_the_names_on_the_wire_are_those_of_the_contract() -> None:
         "workflow_yaml", "workflow_yaml_sha256", "workflow_yaml_bytes", "execution_id", "node_id",
         "not_before", "start_within_sec", "timeout_sec", "retry", "priority", "lane", "try_number",
         "retried_from", "kept", "schedule_id", "due_at", "graph_id", "limits", "limit_rules", "admitted_try",
+        "references",
     }  # fmt: skip

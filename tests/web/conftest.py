@@ -1,12 +1,14 @@
 """The dashboard as it is built. Without a build there is nothing to look at."""
 
 import os
-import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, sync_playwright
 
 from pyoco_server.http_api.pages import BUILT
+from support.browsing import Site, chromium_browser, found_chromium, running_site
 
 ROOT = Path(__file__).parents[2]
 IS_REQUIRED = os.environ.get("REQUIRE_BROWSER") == "1"
@@ -34,14 +36,25 @@ def web() -> Path:
     return ROOT / "web"
 
 
-BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-"""The first is Chromium without the windows around its pages: it needs a third of the processor time."""
-
-
 @pytest.fixture(scope="session")
 def chromium() -> str:
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    found = found_chromium()
     if found is None:
         _missing("there is no Chromium; on Debian: apt-get install chromium-headless-shell")
     assert found is not None
     return found
+
+
+@pytest.fixture(scope="module")
+def site(built: Path, chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A server with a worker, for the tests of a file; a file that needs other settings defines its own."""
+    with running_site(tmp_path_factory.mktemp("site")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def browser(site: Site, chromium: str) -> Iterator[Browser]:
+    """Not longer than a file: while Playwright runs, no other event loop can, and other tests need theirs."""
+    with sync_playwright() as playwright, chromium_browser(playwright, chromium) as running:
+        running.new_page().close()  # the browser's own start is not the page's
+        yield running

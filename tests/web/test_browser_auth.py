@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from pyoco_server.http_client import PyocoHttpClient
-from support.browsing import Site, chromium_browser, keep, page_of, running_site
+from support.browsing import Site, keep, page_of, running_site
 
 
 @pytest.fixture(scope="module")
@@ -19,12 +19,8 @@ def site(built: Path, chromium: str, tmp_path_factory: pytest.TempPathFactory) -
         for tenant in ("acme", "other"):
             made = running.programs.run("pyoco-server-admin", "api-key", "create", "--tenant", tenant)
             running.keys[tenant] = json.loads(made.stdout)["api_key"]
-        yield running
-
-
-@pytest.fixture(scope="module")
-def browser(site: Site, chromium: str) -> Iterator[Browser]:
-    with sync_playwright() as playwright, chromium_browser(playwright, chromium) as running:
+        command = ("api-key", "create", "--tenant", "acme", "--scopes", "read,operate,admin", "--quiet")
+        running.keys["admin"] = running.programs.run("pyoco-server-admin", *command).stdout.strip()
         yield running
 
 
@@ -67,9 +63,10 @@ def test_a_key_that_is_revoked_leads_back_to_the_sign_in(browser: Browser, site:
     with page_of(browser, site, "#/workers", is_quiet=False) as page:
         page.get_by_label("API キー").fill(made["api_key"])
         page.get_by_role("button", name="サインイン").click()
-        expect(page.get_by_role("heading", level=1)).to_have_text("ワーカー")
+        expect(page.get_by_role("heading", level=1)).to_have_text("キューとワーカー")
         site.programs.run("pyoco-server-admin", "api-key", "revoke", "--key-id", made["key_id"])
         expect(page.get_by_label("API キー")).to_be_visible()
+        expect(page.get_by_text("サインアウトしました。 API key が無効です")).to_be_visible()
 
 
 QUESTION: dict[str, Any] = {"nodes": {"ask": {"type": "wait", "prompt": "${input.question}"}}}
@@ -118,3 +115,46 @@ def test_a_key_shows_a_tenant_its_own_executions_waits_and_events(browser: Brows
         expect(page.get_by_text("key-of-other")).to_have_count(0)
         page.goto(f"{site.url}/#/events/templates")
         expect(page.locator('[data-template="close"]')).to_contain_text("Template of acme")
+
+
+def signed_in(page: Page, site: Site, name: str, place: str) -> None:
+    page.evaluate("(key) => sessionStorage.setItem('pyoco.api-key', key)", site.keys[name])
+    page.goto(f"{site.url}/?{name}{place}")  # the query: so that it is another page, not a place in this one
+
+
+def test_an_administrator_makes_a_key_that_is_shown_once_and_revokes_it(browser: Browser, site: Site) -> None:
+    with page_of(browser, site, language="en", is_quiet=False) as page:  # the browser logs refusals itself
+        signed_in(page, site, "admin", "#/api-keys")
+        page.get_by_role("button", name="New API key").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("What it is for").fill("nightly job")
+        dialog.get_by_label("submit runs").check()
+        keep(page, "key-new")
+        dialog.get_by_role("button", name="Create").evaluate("(button) => { button.click(); button.click() }")
+        expect(dialog.get_by_role("heading")).to_have_text("Copy the key now")
+        key = dialog.locator("code").inner_text()
+        keep(page, "key-made")
+        page.mouse.click(5, 5)  # a click beside it loses nothing
+        expect(dialog).to_be_visible()
+        dialog.get_by_role("button", name="I have copied it").click()
+        made = page.locator("table.api-keys tbody tr", has_text="nightly job")
+        expect(made).to_have_count(1)
+        expect(made).to_contain_text("submit")
+        assert key not in page.content()
+        with PyocoHttpClient(site.url, key) as client:
+            client.submit_run("theirs")
+        keep(page, "keys")
+        made.get_by_role("button", name="Revoke nightly job").click()
+        page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+        expect(made.locator(".status")).to_have_attribute("data-state", "REVOKED")
+
+
+def test_a_missing_scope_is_explained_and_nobody_is_signed_out(browser: Browser, site: Site) -> None:
+    with page_of(browser, site, language="en", is_quiet=False) as page:
+        signed_in(page, site, "acme", "#/audit")
+        expect(page.get_by_role("alert")).to_contain_text("'admin'")
+        expect(page.get_by_role("alert")).to_contain_text("You stay signed in.")
+        keep(page, "missing-scope")
+        page.get_by_role("link", name="Runs").first.click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Runs")
+        expect(page.get_by_role("alert")).to_have_count(0)

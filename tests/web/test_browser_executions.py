@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from support.browsing import (
     Site,
-    chromium_browser,
     keep,
     name_of,
     overhang,
@@ -85,12 +84,6 @@ def site(built: Path, chromium: str, tmp_path_factory: pytest.TempPathFactory) -
         yield running
 
 
-@pytest.fixture(scope="module")
-def browser(site: Site, chromium: str) -> Iterator[Browser]:
-    with sync_playwright() as playwright, chromium_browser(playwright, chromium) as running:
-        yield running
-
-
 def status(page: Page) -> Any:
     return page.locator(".page-head .status")
 
@@ -128,7 +121,7 @@ def test_an_execution_waits_is_answered_in_the_inbox_and_completes_live(browser:
         keep(page, "execution-waiting")
         execution_id = page.url.rsplit("/", 1)[1]
 
-        expect(inbox.locator(".sections .badge")).to_be_visible()
+        expect(inbox.locator(".sidebar .badge")).to_be_visible()
         mine = card(inbox, execution_id)
         expect(mine).to_contain_text("Close 2026-11?")
         expect(mine.locator(".deadline")).to_contain_text(re.compile(r"\d+m \d\ds left"))
@@ -366,9 +359,8 @@ def places(site: Site) -> dict[str, str]:
     return {name_of(place, held=held, failed=failed): place for place in places}
 
 
-@pytest.mark.parametrize(
-    ("language", "theme"), [("en", "light"), pytest.param("ja", "dark", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize(("language", "theme"), [("en", "light"), ("ja", "dark")])
+@pytest.mark.slow
 def test_no_page_has_a_serious_barrier(
     browser: Browser, site: Site, web: Path, places: dict[str, str], language: str, theme: Any
 ) -> None:
@@ -392,7 +384,8 @@ def test_no_dialog_has_a_serious_barrier(
         assert serious_barriers(page, web) == []
 
 
-@pytest.mark.parametrize("language", [pytest.param("en", marks=pytest.mark.long), "ja"])
+@pytest.mark.parametrize("language", ["en", "ja"])
+@pytest.mark.slow
 def test_it_fits_a_phone(browser: Browser, site: Site, places: dict[str, str], language: str) -> None:
     for name, place in places.items():
         with page_of(browser, site, place, language=language, width=375) as page:

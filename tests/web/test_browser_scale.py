@@ -5,10 +5,12 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
-from support.browsing import Site, chromium_browser, keep, page_of, running_site, until_true
+from support.browsing import Site, keep, page_of, running_site, until_true
 from support.waiting import PATIENCE_SEC, load_factor
+
+pytestmark = pytest.mark.slow
 
 RUNS = 10_000
 BATCH = 1_000
@@ -34,13 +36,6 @@ def site(built: Path, chromium: str, tmp_path_factory: pytest.TempPathFactory) -
                 runs = [{"flow_name": f"flow-{n % 50}", "tags": [f"batch-{batch}"]} for n in range(BATCH)]
                 answer = http.post("/runs/batch", json={"runs": runs})
                 assert answer.json()["accepted"] == BATCH
-        yield running
-
-
-@pytest.fixture(scope="module")
-def browser(site: Site, chromium: str) -> Iterator[Browser]:
-    with sync_playwright() as playwright, chromium_browser(playwright, chromium) as running:
-        running.new_page().close()  # the browser's own start is not the page's
         yield running
 
 
@@ -87,3 +82,22 @@ def test_news_do_not_move_what_somebody_reads(browser: Browser, site: Site) -> N
         assert page.locator("tbody tr").first.get_attribute("data-run") == first
         held.click()
         expect(page.locator("tbody tr").first).to_have_attribute("data-run", run_id)
+
+
+def test_a_filter_has_its_own_counts_and_back_leads_to_where_one_was(browser: Browser, site: Site) -> None:
+    """D8"""
+    with page_of(browser, site) as page:
+        page.get_by_label("Flow").fill("flow-7")
+        expect(page.locator(".chip", has_text="Pending")).to_have_text("Pending200")
+        expect(page.locator(".chip").first).to_have_text("All200")
+        until_true(page, "document.querySelectorAll('tbody tr').length === 50")
+        page.mouse.wheel(0, 20_000)
+        until_true(page, "document.querySelectorAll('tbody tr').length >= 100")
+        last = page.locator("tbody tr").nth(90)
+        last.scroll_into_view_if_needed()
+        run_id, y = last.get_attribute("data-run"), page.evaluate("window.scrollY")
+        last.get_by_role("link").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("flow-7")
+        page.go_back()
+        expect(page.locator(f'[data-run="{run_id}"]')).to_be_in_viewport()
+        assert abs(page.evaluate("window.scrollY") - y) < 100

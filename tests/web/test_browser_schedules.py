@@ -1,21 +1,18 @@
 """REQ-0020: schedules, delays and retries on the dashboard, in a real browser."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from support.browsing import (
     Site,
-    chromium_browser,
     keep,
     name_of,
     overhang,
     page_of,
-    running_site,
     serious_barriers,
     until_true,
 )
@@ -24,18 +21,6 @@ from support.waiting import until_now
 REPORT = {"flow": "report", "params": {"rows": 4}, "timeout_sec": 600}
 GRAPH = {"nodes": {"write": {"type": "task", "flow": "report"}}}
 FIRST = "the first test, while there are none"
-
-
-@pytest.fixture(scope="module")
-def site(built: Path, chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with running_site(tmp_path_factory.mktemp("schedules")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def browser(site: Site, chromium: str) -> Iterator[Browser]:
-    with sync_playwright() as playwright, chromium_browser(playwright, chromium) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -249,6 +234,7 @@ def test_a_refused_retry_says_why(browser: Browser, site: Site) -> None:
 
 
 @pytest.mark.parametrize(("language", "theme"), [("en", "light"), ("ja", "dark")])
+@pytest.mark.slow
 def test_no_serious_barrier(browser: Browser, shop: Site, web: Path, language: str, theme: Any) -> None:
     failed = shop.submit(
         "mended", {"marks": str(shop.marks), "gate": "never"}, retry={"max_attempts": 2, "backoff_sec": 0}

@@ -1,5 +1,6 @@
 """REQ-0020: the page shows what is so: when it is not live, when something is lost, refused or done once."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -7,10 +8,10 @@ from typing import Any
 
 import httpx2
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from pyoco_server.wiring import EmbeddedNats
-from support.browsing import FLOWS, Site, chromium_browser, keep, page_of, running_site, until_true
+from support.browsing import FLOWS, Site, keep, page_of, running_site, until_true
 from support.nats_server import free_port
 from support.waiting import until_now
 from support.wheels import a_wheel, wheel_name
@@ -40,12 +41,6 @@ def site(
         PYOCO_WORKER_DISCONNECT_TIMEOUT_SEC=str(LOST_SEC),
     ) as running:
         running.api.put_graph("question", QUESTION)
-        yield running
-
-
-@pytest.fixture(scope="module")
-def browser(site: Site, chromium: str) -> Iterator[Browser]:
-    with sync_playwright() as playwright, chromium_browser(playwright, chromium) as running:
         yield running
 
 
@@ -89,9 +84,10 @@ def test_a_page_is_not_live_while_nats_is_away(browser: Browser, site: Site, nat
         state = workers.locator("tr.row", has_text="worker-1").locator(".status")
         expect(state).to_have_attribute("data-state", "IDLE")
         with away(nats):
-            expect(page.locator(".live")).to_have_text("NATS unavailable")
+            expect(page.locator(".live")).to_have_text("NATS away")
             expect(page.locator(".banner")).to_contain_text("NATS")
             expect(page.get_by_text("Live", exact=True)).to_have_count(0)
+            expect(page.get_by_role("button", name="New run")).to_be_disabled()
             expect(workers.locator(".banner")).to_contain_text("NATS")
             before = state.get_attribute("data-state")  # on a busy machine it may be late already
             assert before is not None
@@ -100,6 +96,21 @@ def test_a_page_is_not_live_while_nats_is_away(browser: Browser, site: Site, nat
             expect(state).to_have_attribute("data-state", before)
             keep(page, "nats-away")
             keep(workers, "nats-away-workers")
+        expect(page.locator(".live")).to_have_text("Live")
+        expect(page.locator(".banner")).to_have_count(0)
+        expect(page.get_by_role("button", name="New run")).to_be_enabled()
+
+
+def test_a_page_is_delayed_while_nothing_comes(browser: Browser, site: Site) -> None:
+    """W01: the server answers, but the stream of the list brings nothing."""
+    with page_of(browser, site, is_quiet=False) as page:  # the browser logs the failed requests
+        expect(page.locator(".live")).to_have_text("Live")
+        page.route("**/runs/watch*", lambda route: route.abort())
+        page.get_by_label("Tag").fill("nobody")  # another list, whose stream never opens
+        expect(page.locator(".live")).to_have_text(re.compile(r"Delayed \d+ s"))
+        expect(page.locator(".banner")).to_contain_text("The server has confirmed nothing for")
+        expect(page.get_by_role("button", name="New run")).to_be_disabled()
+        page.unroute("**/runs/watch*")
         expect(page.locator(".live")).to_have_text("Live")
         expect(page.locator(".banner")).to_have_count(0)
 
@@ -124,11 +135,11 @@ def test_a_worker_that_was_killed_is_shown_as_lost(browser: Browser, site: Site)
     command = ("pyoco-worker", "--flow-resolver", FLOWS, "--worker-id", "doomed", "--tags", "doomed")
     with site.programs.started(*command) as worker, page_of(browser, site, "#/workers") as page:
         worker.says("worker ready")
-        row = page.locator("tr.row", has_text="doomed")
+        row = page.locator("table.workers tr.row", has_text="doomed")
         expect(row.locator(".status")).to_have_attribute("data-state", "IDLE")
         site.programs.kill(worker.pid)
         expect(row.locator(".status")).to_have_attribute("data-state", "DISCONNECTED")
-        expect(page.locator("tr.row").first).to_contain_text("doomed")
+        expect(page.locator("table.workers tr.row").first).to_contain_text("doomed")
         expect(row).to_contain_text("No heartbeat")
         keep(page, "worker-lost")
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from http import HTTPStatus
 
+from pyoco_server import errors as catalogue
 from pyoco_server.errors import ErrorEntry, PyocoServerError
 from tools.reference.tables import code, table
 
@@ -27,7 +28,7 @@ Errors without a status are met in logs and on the command line only. The `msg_i
 
 def page(_current: str) -> str:
     catalogue: dict[int, tuple[ErrorEntry, set[int]]] = {}
-    for error in errors():
+    for error in sorted(errors(), key=lambda one: one.entry.number):
         entry = error.entry
         _, statuses = catalogue.setdefault(entry.number, (entry, set()))
         if entry.status is not None:
@@ -39,7 +40,7 @@ def page(_current: str) -> str:
 def errors(of: type[PyocoServerError] = PyocoServerError) -> Iterator[type[PyocoServerError]]:
     """All classes of the catalogue itself; what adapters derive from them adds no ids."""
     for error in of.__subclasses__():
-        if error.__module__ == PyocoServerError.__module__:
+        if error.__module__.startswith(catalogue.__name__):
             yield error
             yield from errors(error)
 

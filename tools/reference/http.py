@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.http_api import create_app
+from pyoco_server.http_api.access import AUDIT_DOCS, SECURITY_SCHEME
 from tools.reference.tables import code, table
 
 Json = dict[str, Any]
@@ -12,7 +13,9 @@ Json = dict[str, Any]
 _HEAD = """# HTTP
 
 All routes of a gateway. Every gateway serves the same list at `/docs`, and for programs at `/openapi.json`.
-Errors have the [error body](errors.md). With API keys enabled, a request needs one in the header `X-API-Key`.
+Errors have the [error body](errors.md). With API keys enabled, a request needs one in the header `X-API-Key`,
+with the [scope](../how-to/api-keys.md#scopes) of the route. Changes are recorded in the
+[audit trail](../how-to/audit.md).
 
 """
 _EVERYWHERE = frozenset({"401", "403"})
@@ -30,7 +33,7 @@ class Route(NamedTuple):
 
     @property
     def wants_key(self) -> bool:
-        return set(self.operation["responses"]) >= _EVERYWHERE
+        return "security" in self.operation
 
 
 def page(_current: str) -> str:
@@ -133,8 +136,15 @@ def _answers(route: Route) -> str:
     refusals = {
         status: answer["description"]
         for status, answer in sorted(route.operation["responses"].items())
-        if status != "200" and not (route.wants_key and status in _EVERYWHERE)
+        if status != "200" and status not in _EVERYWHERE
     }
     told = "; ".join(f"{status} {description}" for status, description in refusals.items())
-    access = "" if route.wants_key else "Needs no key. "
+    access = _access(route.operation) if route.wants_key else "Needs no key. "
     return f"{access}Refusals: {told}.\n" if told else f"{access.strip()}\n"
+
+
+def _access(operation: Json) -> str:
+    scopes = operation["security"][0][SECURITY_SCHEME]
+    recorded = ", ".join(map(code, operation.get(AUDIT_DOCS, ())))
+    needed = f"Needs the scope {code(scopes[0])}. " if scopes else "Needs any key. "
+    return needed + (f"Recorded as {recorded}. " if recorded else "")

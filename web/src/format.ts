@@ -1,5 +1,6 @@
 /** Figures and texts as people read them. */
 import type { Language } from "./app/settings";
+import { shownZone } from "./app/zone";
 
 const UNITS: [number, string][] = [
   [86_400, "d"],
@@ -50,7 +51,15 @@ export function countdown(deadline: number, now: number): { text: string; urgenc
 }
 
 export function dateTime(unixSeconds: number, language: Language): string {
-  return new Intl.DateTimeFormat(language, { dateStyle: "medium", timeStyle: "medium" }).format(unixSeconds * 1000);
+  const timeZone = shownZone();
+  const format = new Intl.DateTimeFormat(language, { dateStyle: "medium", timeStyle: "medium", timeZone });
+  return timeZone ? `${format.format(unixSeconds * 1000)} ${timeZone}` : format.format(unixSeconds * 1000);
+}
+
+/** `14:03:22 UTC`, `23:03:22 GMT+9`. */
+export function zonedClock(unixSeconds: number, timeZone: string | undefined): string {
+  const parts = { hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" } as const;
+  return new Intl.DateTimeFormat("en", { ...parts, hourCycle: "h23", timeZone }).format(unixSeconds * 1000);
 }
 
 /** In a time zone that may not be the viewer's; seconds only where there are some. */
@@ -81,7 +90,10 @@ export function knownZone(timeZone: string): string | undefined {
 
 export function clockTime(unixSeconds: number, withSeconds = true): string {
   const date = new Date(unixSeconds * 1000);
-  const parts = [date.getHours(), date.getMinutes(), ...(withSeconds ? [date.getSeconds()] : [])];
+  const [hours, minutes, seconds] = shownZone()
+    ? [date.getUTCHours(), date.getUTCMinutes(), date.getUTCSeconds()]
+    : [date.getHours(), date.getMinutes(), date.getSeconds()];
+  const parts = [hours, minutes, ...(withSeconds ? [seconds] : [])];
   return parts.map((part) => String(part).padStart(2, "0")).join(":");
 }
 
@@ -106,9 +118,11 @@ export function compact(value: number): string {
   return new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 }).format(value);
 }
 
-/** The end of an id, which is what differs between ids of one day. */
+const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
+
+/** Of an id that the server made, the end, which is what differs between ids of one day. Others are names. */
 export function shortId(id: string): string {
-  return id.slice(-12);
+  return UUID.test(id) ? id.slice(-12) : id;
 }
 
 // biome-ignore lint/suspicious/noControlCharactersInRegex: finding them is its purpose

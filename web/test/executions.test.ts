@@ -120,7 +120,7 @@ describe("an execution as a command", () => {
       `curl http://h:1/executions -H "X-API-Key: $PYOCO_API_KEY" -H 'Content-Type: application/json' -d ` +
         `'{"graph_id":"close","graph_version":3,"input":{"ym":"it'\\''s"}}'`,
     );
-    expect(asCommand({ ...started, input: null as never }, "http://h:1")).toBe(
+    expect(asCommand({ ...started, input: null as never }, "http://h:1", false)).toBe(
       "pyoco-client executions create close --graph-version 3 --server http://h:1",
     );
   });

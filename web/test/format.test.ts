@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { ago, bytes, duration, shellQuoted, tickLabel, visible } from "../src/format";
+import { ago, bytes, duration, shellQuoted, shortId, tickLabel, visible } from "../src/format";
 
 describe("durations", () => {
   it.each([
@@ -61,4 +61,11 @@ describe("arguments of a shell", () => {
     ["it's", `'it'\\''s'`],
     ["$(reboot)`x`", "'$(reboot)`x`'"],
   ])("%s", (text, quoted) => expect(shellQuoted(text)).toBe(quoted));
+});
+
+describe("ids", () => {
+  it("that the server made are cut, names are not", () => {
+    expect(shortId("0190aaaa-bbbb-7ccc-8ddd-eeeeffff0001")).toBe("eeeeffff0001");
+    expect(shortId("monthly-close-2025-12")).toBe("monthly-close-2025-12");
+  });
 });

@@ -5,6 +5,7 @@ import { h, render } from "preact";
 import { useEffect } from "preact/hooks";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { get } from "../src/api/client";
+import { unconfirmed } from "../src/live/freshness";
 import type { Subject, View } from "../src/live/live";
 import { repeat } from "../src/live/repeat";
 import { type Live, useLive } from "../src/live/useLive";
@@ -125,6 +126,10 @@ function text(): string {
   return root.textContent ?? "";
 }
 
+function isConnected(): boolean {
+  return server.lastIds.length > 0 && unconfirmed.value === 0;
+}
+
 function setHidden(isHidden: boolean): void {
   Object.defineProperty(document, "hidden", { value: isHidden, configurable: true });
   document.dispatchEvent(new page.Event("visibilitychange") as unknown as Event);
@@ -154,7 +159,7 @@ describe("a followed state", () => {
   it("is read, and changed by events", async () => {
     server.words = ["one"];
     mount(FOLLOWED);
-    await until(() => expect(live.isLive).toBe(true));
+    await until(() => expect(isConnected()).toBe(true));
     await until(() => expect(text()).toBe("one"));
     await live.refresh();
     server.push("two");
@@ -164,14 +169,14 @@ describe("a followed state", () => {
 
   it("is read again once the stream is open, so that nothing is missed between the two", async () => {
     mount(FOLLOWED);
-    await until(() => expect(live.isLive).toBe(true));
+    await until(() => expect(isConnected()).toBe(true));
     await until(() => expect(server.reads).toBeGreaterThanOrEqual(2));
   });
 
   it("keeps events that come while an older answer is on its way", async () => {
     server.words = ["old"];
     mount(FOLLOWED);
-    await until(() => expect(live.isLive).toBe(true));
+    await until(() => expect(isConnected()).toBe(true));
     await live.refresh();
     let release = () => {};
     server.hold = new Promise((resolve) => {
@@ -190,7 +195,7 @@ describe("a followed state", () => {
 
   it("is read once for calls that come together, and once more for those that come meanwhile", async () => {
     mount(FOLLOWED);
-    await until(() => expect(live.isLive).toBe(true));
+    await until(() => expect(isConnected()).toBe(true));
     await live.refresh();
     let release = () => {};
     server.hold = new Promise((resolve) => {
@@ -209,7 +214,7 @@ describe("a followed state", () => {
   it("is read when an event does not contain all that has changed", async () => {
     const watch = { ...FOLLOWED.watch!, apply: (words: Words) => words, needsRead: () => true };
     mount({ ...FOLLOWED, read: async ({ signal, change }) => change(await always(signal)), watch });
-    await until(() => expect(live.isLive).toBe(true));
+    await until(() => expect(isConnected()).toBe(true));
     await live.refresh();
     server.words = ["changed"];
     server.push("something");
@@ -218,25 +223,25 @@ describe("a followed state", () => {
 
   it("connects again, and reads what happened while it was away", async () => {
     mount(FOLLOWED);
-    await until(() => expect(live.isLive).toBe(true));
+    await until(() => expect(isConnected()).toBe(true));
     server.words = ["missed"];
     server.endStreams();
-    await until(() => expect(views.some((view) => view.isLive === false)).toBe(true));
-    await until(() => expect(live.isLive).toBe(true));
+    await until(() => expect(server.lastIds).toHaveLength(2));
+    await until(() => expect(isConnected()).toBe(true));
     await until(() => expect(text()).toBe("missed"));
   });
 
   it("continues after the last event where the stream can, without reading again", async () => {
     const watch = { ...FOLLOWED.watch!, lastId: (words: Words) => String(words.length || "") };
     mount({ ...FOLLOWED, watch });
-    await until(() => expect(live.isLive).toBe(true));
+    await until(() => expect(isConnected()).toBe(true));
     await live.refresh();
     const { reads } = server;
     server.push("one");
     await until(() => expect(text()).toBe("one"));
     server.endStreams();
     await until(() => expect(server.lastIds).toEqual([undefined, "1"]));
-    await until(() => expect(live.isLive).toBe(true));
+    await until(() => expect(isConnected()).toBe(true));
     expect(server.reads).toBe(reads);
   });
 
@@ -251,7 +256,7 @@ describe("a followed state", () => {
       watch: { ...FOLLOWED.watch!, isOver: (words) => words.includes("end") },
     };
     mount(subject);
-    await until(() => expect(live.isLive).toBe(true));
+    await until(() => expect(isConnected()).toBe(true));
     await live.refresh();
     server.push("end");
     await until(() => expect(text()).toBe("end"));
@@ -267,7 +272,7 @@ describe("a followed state", () => {
     server.watchStatus = 404;
     mount(FOLLOWED);
     await until(() => expect(live.error).toMatchObject({ status: 404 }));
-    expect(live.isLive).toBe(false);
+    expect(unconfirmed.value).toBe(0); // nothing more is expected of it
     await live.refresh();
     expect(server.lastIds).toHaveLength(1);
   });
@@ -295,7 +300,7 @@ describe("a followed state", () => {
   it("can be changed and extended by the page", async () => {
     server.words = ["one"];
     mount(FOLLOWED);
-    await until(() => expect(live.isLive).toBe(true));
+    await until(() => expect(isConnected()).toBe(true));
     await live.refresh();
     await live.also(async ({ state, change }) => change(() => [...state(), "two"]));
     await until(() => expect(text()).toBe("one two"));
@@ -328,7 +333,7 @@ describe("the hook", () => {
   ])("with another key starts anew, keeping what is shown: %s", async (isKept, shown) => {
     server.words = ["old"];
     mount(FOLLOWED, "a", isKept);
-    await until(() => expect(live.isLive).toBe(true));
+    await until(() => expect(isConnected()).toBe(true));
     await live.refresh();
     await until(() => expect(text()).toBe("old"));
     let release = () => {};

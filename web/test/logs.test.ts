@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { LogLine } from "../src/api/client";
+import { pieces } from "../src/runs/ansi";
 import { asText, behindGaps, isCut, merged, ofTask, SHOWN, stored } from "../src/runs/logs";
 
 function line(n: number, more: Partial<LogLine> = {}): LogLine {
@@ -46,5 +47,26 @@ describe("what is missing (W03)", () => {
     const all = [line(0), line(1), first, line(51, { is_excerpt: true }), line(90)];
     expect([...behindGaps(all)]).toEqual([first]);
     expect(asText(all, behindGaps(all))).toBe("0\n1\n…\n50\n51\n90\n");
+  });
+});
+
+describe("what was printed for a terminal", () => {
+  const ESC = "\u001b";
+
+  it("has colours, and no commands", () => {
+    expect(pieces(`a ${ESC}[1;32mok${ESC}[0m b`)).toEqual([
+      { text: "a ", style: "" },
+      { text: "ok", style: "ansi-2 ansi-bold" },
+      { text: " b", style: "" },
+    ]);
+    expect(pieces(`${ESC}[2K${ESC}[91m!${ESC}[39m${ESC}[38;5;4m?`)).toEqual([
+      { text: "!", style: "ansi-1" },
+      { text: "?", style: "" },
+    ]);
+  });
+
+  it("is left alone where it is no command", () => {
+    expect(pieces(`${ESC}]0;title`)).toEqual([{ text: `${ESC}]0;title`, style: "" }]);
+    expect(pieces("")).toEqual([]);
   });
 });

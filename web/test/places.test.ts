@@ -43,9 +43,10 @@ describe("a run as a command", () => {
       `curl http://h:1/runs -H "X-API-Key: $PYOCO_API_KEY" -H 'Content-Type: application/json' -d ` +
         `'{"flow_name":"it'\\''s","params":{"x":"$HOME"},"tag":"cpu","tags":["a","b"]}'`,
     );
-    expect(asCommand(submission, "http://h:1")).toBe(
-      `pyoco-client submit --server http://h:1 --flow-name 'it'\\''s' --params '{"x":"$HOME"}' --tag cpu --tags a,b`,
+    expect(asCommand(submission, "http://h:1", false)).toBe(
+      `pyoco-client submit --flow-name 'it'\\''s' --params '{"x":"$HOME"}' --tag cpu --tags a,b --server http://h:1`,
     );
+    expect(asCommand(submission, "http://h:1", true)).toMatch(/ --api-key "\$PYOCO_API_KEY"$/);
   });
 
   it("takes params that are an object and nothing else", () => {

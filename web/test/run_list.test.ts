@@ -39,6 +39,7 @@ function run(id: string, updated_at: number, more: Partial<RunSummary> = {}): Ru
     schedule_id: null,
     due_at: null,
     not_before: null,
+    instance_id: null,
     ...more,
   };
 }

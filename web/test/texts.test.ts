@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { fill } from "../src/i18n";
+import { fill, texts } from "../src/i18n";
 import en from "../src/i18n/en.json";
 import ja from "../src/i18n/ja.json";
 
@@ -27,6 +27,11 @@ describe("the texts", () => {
     expect(en[key].trim()).not.toBe("");
     expect(ja[key].trim()).not.toBe("");
     expect(names(ja[key])).toEqual(names(en[key]));
+  });
+
+  it("are on the page as they are in the files", () => {
+    expect(texts.en).toEqual(en);
+    expect(texts.ja).toEqual(ja);
   });
 
   it("are all used", () => {

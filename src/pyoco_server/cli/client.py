@@ -6,8 +6,7 @@ The commands for workers, queues, metrics and wheels are here, the others in `cl
 import re
 import sys
 from collections.abc import Mapping
-from configparser import ConfigParser
-from configparser import Error as ConfigParserError
+from configparser import ConfigParser, Error as ConfigParserError
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
@@ -15,8 +14,18 @@ import cyclopts
 import httpx2
 from cyclopts import Parameter
 
-from pyoco_server.cli import client_events, client_executions, client_flows, client_runs, client_schedules
-from pyoco_server.cli import client_texts as texts
+from pyoco_server.cli import (
+    client_admin,
+    client_alerts,
+    client_events,
+    client_executions,
+    client_flows,
+    client_operations,
+    client_runs,
+    client_schedules,
+    client_secrets,
+    client_texts as texts,
+)
 from pyoco_server.cli.failures import facts_of, fail, reporting_failures, run_app, with_message
 from pyoco_server.cli.output import AS_JSON, Client, Columns, Flag, Shown, fail_http, note, server_url
 from pyoco_server.cli.run_view import duration
@@ -310,6 +319,8 @@ PARTS: tuple[Mapping[str, Any], ...] = (
     COMMANDS,
     client_executions.COMMANDS,
     client_schedules.COMMANDS,
+    client_admin.COMMANDS,
+    client_operations.COMMANDS,
 )
 for part in PARTS:
     for name, command in part.items():
@@ -320,6 +331,15 @@ app.command(client_executions.app)
 app.command(client_schedules.app)
 app.command(client_flows.app)
 app.command(client_flows.limits_app)
+app.command(client_admin.app)
+app.command(client_operations.letters_app)
+app.command(client_operations.bulk_app)
+app.command(client_secrets.secrets_app)
+app.command(client_secrets.variables_app)
+app.command(client_alerts.alerts_app)
+app.command(client_alerts.channels_app)
+app.command(client_alerts.deliveries_app)
+client_executions.app.command(client_operations.delete_execution, name="delete")
 for group in client_events.APPS:
     app.command(group)
 

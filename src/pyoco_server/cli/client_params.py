@@ -11,8 +11,7 @@ from typing import Any, Literal
 
 from cyclopts import Parameter
 
-from pyoco_server.cli import Text
-from pyoco_server.cli import client_texts as texts
+from pyoco_server.cli import Text, client_texts as texts
 from pyoco_server.domain.inputs import Refused, decode_json, read_json
 from pyoco_server.domain.strict_yaml import YamlKind, decode, read_yaml
 from pyoco_server.errors import InvalidCliInput, InvalidRequest
@@ -34,7 +33,7 @@ def _from_file(path: Path | None) -> dict[str, Any]:
 
 def read_document(path: Path, where: str) -> dict[str, Any]:
     """An object in a file, YAML or JSON."""
-    kind = YamlKind(name=where, max_nodes=MAX_NODES)
+    kind = YamlKind(name=where, max_nodes=MAX_NODES, text_keys=frozenset({"on"}))  # alerts have `on`
     try:
         text = decode(path.read_bytes(), kind).removeprefix("\ufeff")
         value = read_json(text, where) if _is_json(text) else read_yaml(text, kind).value

@@ -26,8 +26,15 @@ from pyoco_server.cli.output import (
     print_json_line,
     printable,
 )
-from pyoco_server.cli.run_view import LOG_LINES, follow_to_end, list_row, show_run, style_for, task_rows
-from pyoco_server.cli.run_view import follow as follow_run
+from pyoco_server.cli.run_view import (
+    LOG_LINES,
+    follow as follow_run,
+    follow_to_end,
+    list_row,
+    show_run,
+    style_for,
+    task_rows,
+)
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.http_client import PyocoHttpClient
 from pyoco_server.http_client.answers import LogLine, Run, Submitted

@@ -205,13 +205,13 @@ _CHANGES = Columns(("id",), ("change", "kind", "id", "fields"))
 
 
 def apply(directory: Path, *, dry_run: Flag = False, shown: Shown = AS_TABLE, client: Client) -> None:
-    """Create or change the flows, graphs, limits, actions, templates and schedules of a directory.
+    """Create or change what a directory defines, from flows to schedules.
 
     Parameters
     ----------
     directory
-        Directory with the folders flows, graphs, limits, actions, templates and schedules; one YAML or JSON
-        file each.
+        Directory with the folders flows, graphs, limits, alerts, actions, templates and schedules; one YAML
+        or JSON file each.
     dry_run
         Only print the differences.
     """

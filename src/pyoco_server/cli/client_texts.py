@@ -78,6 +78,14 @@ ADVICE = {
         en="Check the API key, or create a new one: pyoco-server-admin api-key create --tenant …",
         ja="API key を確認するか、発行し直してください: pyoco-server-admin api-key create --tenant …",
     ),
+    "ERR-PYOCO-0060": Text(
+        en="Use a key with this scope. An administrator creates one: pyoco-client api-keys create SCOPES",
+        ja="このスコープを持つkeyを使ってください。管理者が発行します: pyoco-client api-keys create SCOPES",
+    ),
+    "ERR-PYOCO-0061": Text(
+        en="Check the key id: pyoco-client api-keys list",
+        ja="keyのidを確認してください。一覧: pyoco-client api-keys list",
+    ),
     "ERR-PYOCO-0041": Text(
         en="Set the server's event token: --token … or AX_WORKFLOW_EVENT_TOKEN.",
         ja="サーバーのイベントトークンを指定してください: --token … または AX_WORKFLOW_EVENT_TOKEN。",
@@ -132,6 +140,45 @@ ADVICE = {
     "ERR-PYOCO-0053": Text(
         en="See who holds the places: pyoco-client limits list, then submit the run again",
         ja="枠の使用状況を確認してから再送してください: pyoco-client limits list",
+    ),
+    "ERR-PYOCO-0080": Text(
+        en="Check the name: pyoco-client secrets list",
+        ja="名前を確認してください。一覧: pyoco-client secrets list",
+    ),
+    "ERR-PYOCO-0081": Text(
+        en="Check the name: pyoco-client vars list",
+        ja="名前を確認してください。一覧: pyoco-client vars list",
+    ),
+    "ERR-PYOCO-0082": Text(
+        en="Set PYOCO_SECRETS_KEY for gateways and workers: pyoco-server-admin secrets new-key",
+        ja="gatewayとworkerに PYOCO_SECRETS_KEY を設定してください: pyoco-server-admin secrets new-key",
+    ),
+    "ERR-PYOCO-0083": Text(
+        en="Set it: pyoco-client secrets put NAME (or vars put NAME)",
+        ja="設定してください: pyoco-client secrets put NAME（変数は vars put NAME）",
+    ),
+    "ERR-PYOCO-0070": Text(
+        en="Check the id: pyoco-client dead-letters list",
+        ja="IDを確認してください。一覧: pyoco-client dead-letters list",
+    ),
+    "ERR-PYOCO-0072": Text(
+        en="Check the id: pyoco-client bulk list", ja="IDを確認してください。一覧: pyoco-client bulk list"
+    ),
+    "ERR-PYOCO-0074": Text(
+        en="Check the alert's name: pyoco-client alerts list",
+        ja="アラートの名前を確認してください。一覧: pyoco-client alerts list",
+    ),
+    "ERR-PYOCO-0075": Text(
+        en="Check the channel's name: pyoco-client channels list",
+        ja="通知チャネルの名前を確認してください。一覧: pyoco-client channels list",
+    ),
+    "ERR-PYOCO-0076": Text(
+        en="Delete the alert first, or give it another channel",
+        ja="先にアラートを削除するか、別の通知チャネルに変更してください",
+    ),
+    "ERR-PYOCO-0077": Text(
+        en="Check the id: pyoco-client deliveries list",
+        ja="IDを確認してください。一覧: pyoco-client deliveries list",
     ),
     "ERR-PYOCO-0034": Text(
         en="Check the graph id and version: pyoco-client graphs list",
@@ -298,6 +345,11 @@ NO_ACTIONS = Text(
     en="no actions; register one with: pyoco-client actions put KEY --flow-name FLOW",
     ja="actionはありません。登録するには: pyoco-client actions put KEY --flow-name FLOW",
 )
+NO_API_KEYS = Text(
+    en="no API keys; create one with: pyoco-client api-keys create SCOPES",
+    ja="API keyはありません。作成するには: pyoco-client api-keys create SCOPES",
+)
+NO_CHANGES = Text(en="no changes", ja="変更はありません")
 NO_EVENTS = Text(en="no events", ja="イベントはありません")
 NO_WAITING_NODES = Text(en="no waiting nodes", ja="待機中のnodeはありません")
 DATA_NOT_JSON = Text(
@@ -350,8 +402,8 @@ SCHEDULES_HELP_JA = {
     "End of the period.": "期間の終わり。",
     "Start also ticks that were started already.": "開始済みの分も再度実行します。",
     "Only print the ticks.": "実行時刻の表示だけを行います。",
-    "Create or change the flows, graphs, limits, actions, templates and schedules of a directory.": "ディレクトリに定義されたflowの既定値、graph、リミット、アクション、テンプレート、スケジュールを作成・変更します。",
-    "Directory with the folders flows, graphs, limits, actions, templates and schedules; one YAML or JSON file each.": "flows、graphs、limits、actions、templates、schedules の各フォルダを持つディレクトリ。定義ごとにYAMLまたはJSONファイルを1つ置きます。",
+    "Create or change what a directory defines, from flows to schedules.": "ディレクトリに定義されたflowの既定値、graph、リミット、アラート、アクション、テンプレート、スケジュールを作成・変更します。",
+    "Directory with the folders flows, graphs, limits, alerts, actions, templates and schedules; one YAML or JSON file each.": "flows、graphs、limits、alerts、actions、templates、schedules の各フォルダを持つディレクトリ。定義ごとにYAMLまたはJSONファイルを1つ置きます。",
     "Limit how many runs are active, and how fast they start.": "同時に動くrunの数と、開始の速さを制限します。",
     "Limit name.": "リミットの名前。",
     "Create or change a limit from a file.": "ファイルからリミットを作成・変更します。",
@@ -374,4 +426,15 @@ SCHEDULES_HELP_JA = {
     "Reason, shown with the queue and its runs.": "理由。キューとそのrunとともに表示されます。",
     "When the pause ends by itself, e.g. 2026-12-01T02:00+09:00. Default: when it is resumed.": "一時停止が自動で終わる時刻。例: 2026-12-01T02:00+09:00。省略時は再開されるまで。",
     "Resume a paused queue.": "一時停止したキューを再開します。",
+    "Manage the API keys of your tenant.": "自分のtenantのAPI keyを管理します。",
+    "What the key may do, separated by commas: read, submit, operate, deploy, admin.": "keyに許可する操作（カンマ区切り）: read、submit、operate、deploy、admin。",
+    "When the key stops working: RFC 3339 with an offset, or Unix seconds. Default: never.": "keyの有効期限。オフセット付きのRFC 3339またはUnix秒。省略時は無期限。",
+    "What the key is for.": "keyの用途。",
+    "List the API keys of your tenant, newest first, including revoked ones.": "自分のtenantのAPI keyを、失効したものも含めて新しい順に一覧表示します。",
+    "List changes, newest first: who changed what, when and from where.": "変更の記録（誰が、何を、いつ、どこから）を新しい順に一覧表示します。",
+    "Filter by action, e.g. schedule.put.": "操作で絞り込みます。例: schedule.put",
+    "Filter by what was changed: an id, a kind, or kind/id.": "変更の対象で絞り込みます。id、種類、または 種類/id。",
+    "Filter by the API key of the author.": "変更した人のAPI keyで絞り込みます。",
+    "Changes since then: RFC 3339 with an offset, or Unix seconds.": "この時刻以降の変更。オフセット付きのRFC 3339またはUnix秒。",
+    "Changes until then.": "この時刻までの変更。",
 }

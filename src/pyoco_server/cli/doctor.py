@@ -21,8 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pyoco_server.cli import Message
-from pyoco_server.cli import server_texts as texts
+from pyoco_server.cli import Message, server_texts as texts
 from pyoco_server.cli.failures import FAILED
 from pyoco_server.cli.http_server import holder_of
 from pyoco_server.cli.output import print_json
@@ -43,6 +42,7 @@ from pyoco_server.wiring import (
 )
 
 Level = Literal["OK", "WARN", "FAIL"]
+MEGABYTE = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,8 @@ class Finding:
     level: Level
     fact: Message
     advice: Message | None = None
+    storage: tuple[dict[str, Any], ...] = ()
+    """Streams and buckets with their bytes, the largest first."""
 
     def as_json(self) -> dict[str, Any]:
         """Always in English."""
@@ -195,6 +197,15 @@ def check_streams(report: NatsReport) -> list[Finding]:
     return found or [Finding("streams", "OK", texts.STREAMS(count=len(report.streams)))]
 
 
+def check_storage(report: NatsReport) -> Finding:
+    found = [stream for stream in report.streams if stream.state != "missing"]
+    streams = sorted(found, key=lambda stream: -stream.bytes)
+    sizes = tuple({"name": stream.name, "bytes": stream.bytes} for stream in streams)
+    most = ", ".join(f"{stream.name} {stream.bytes / MEGABYTE:,.1f} MB" for stream in streams[:3])
+    total = sum(stream.bytes for stream in streams) / MEGABYTE
+    return Finding("storage", "OK", texts.STORAGE(total=f"{total:,.1f}", most=most or "-"), storage=sizes)
+
+
 def check_clocks(report: NatsReport) -> list[Finding]:
     clocks: list[tuple[Message, float]] = [
         (texts.THIS_MACHINE(), -report.clock_ahead_sec),
@@ -262,6 +273,8 @@ def check_gateway(url: str) -> Finding:
         return _no_gateway(url, is_http=True)
     if answer.is_success:
         return Finding("gateway", "OK", texts.GATEWAY(url=url))
+    if facts.get("runs_total"):
+        read_model = f"{read_model} ({facts['runs_read']:,} / {facts['runs_total']:,})"
     fact = texts.GATEWAY_NOT_READY(url=url, nats=nats, read_model=read_model)
     return Finding("gateway", "FAIL", fact, texts.GATEWAY_NOT_READY_ADVICE())
 
@@ -309,6 +322,7 @@ def examine(server: str, options: Mapping[str, Any], data_dir: Path) -> list[Fin
         *local,
         nats,
         *check_streams(report),
+        check_storage(report),
         *check_clocks(report),
         check_gateway(server),
         *check_workers(report, config.default_tag, time.time(), config.worker_disconnect_timeout_sec),
@@ -332,7 +346,9 @@ def show(findings: list[Finding], *, as_json: bool, problems_only: bool = False)
     if problems_only:
         findings = [finding for finding in findings if finding.level != "OK"]
     if as_json:
-        print_json({"ok": not failures, "checks": [finding.as_json() for finding in findings]})
+        checks = [finding.as_json() for finding in findings]
+        storage = [one for finding in findings for one in finding.storage]
+        print_json({"ok": not failures, "checks": checks, "storage": storage})
     elif problems_only:
         _print(findings)
     else:

@@ -18,8 +18,7 @@ from typing import Any, NoReturn, get_args
 import cyclopts
 from cyclopts.argument import Argument
 
-from pyoco_server.cli import Message, Text, language
-from pyoco_server.cli import server_texts as texts
+from pyoco_server.cli import Message, Text, language, server_texts as texts
 from pyoco_server.cli.terminal import JapaneseHelp
 from pyoco_server.errors import ConfigError, ErrorEntry, IncompatibleNats, InvalidCliInput, PyocoServerError
 

@@ -1,5 +1,6 @@
 """Japanese `--help` texts, keyed by the English text."""
 
+from pyoco_server.cli.client_operations_texts import OPERATIONS_HELP_JA, SECRETS_HELP_JA
 from pyoco_server.cli.client_texts import HELP_JA, SCHEDULES_HELP_JA
 from pyoco_server.cli.server_texts import NATS_OPTIONS_JA
 
@@ -7,6 +8,8 @@ HELP_TEXTS = {
     **NATS_OPTIONS_JA,
     **HELP_JA,
     **SCHEDULES_HELP_JA,
+    **OPERATIONS_HELP_JA,
+    **SECRETS_HELP_JA,
     "Commands": "コマンド",
     "Parameters": "オプション",
     "Arguments": "引数",
@@ -33,6 +36,9 @@ HELP_TEXTS = {
         "NATSを起動せず、このNATSを使います（環境変数: PYOCO_NATS_URL）。"
     ),
     "Data directory of the embedded NATS.": "付属のNATSのデータディレクトリ。",
+    "Directory of the embedded NATS's data and of the gateway's run index.": (
+        "付属のNATSのデータと、gatewayのrun索引を置くディレクトリ。"
+    ),
     (
         "Embedded NATS only. safe: writes every accepted run to disk before responding, so a power "
         "failure loses nothing; fast: a power failure may lose the last second. Killing the process "
@@ -75,6 +81,9 @@ HELP_TEXTS = {
         "すべてを起動し、サンプルのflowを実行してその様子を表示します。"
     ),
     "Keep running afterwards.": "実行後も起動したままにします。",
+    "Show a whole installation instead, with two workers, and keep running: flows, failures, schedules, "
+    "limits, people to be asked, dead letters.": "代わりに、ワーカー 2 台の環境にサンプルデータを入れ、"
+    "起動したままにします（フロー、失敗、スケジュール、制限、人の回答待ち、デッドレター）。",
     "Gateway port. Default: a free port.": "gatewayのポート。既定: 空いているポート。",
     "Print the OpenAPI document of the HTTP API as JSON.": "HTTP APIのOpenAPI定義をJSONで表示します。",
     "Create a starter project: flows, a flow.yaml, a graph, a template and tests.": (

@@ -258,7 +258,7 @@ def _cell(column: str, value: Any) -> Text:
 
 
 def _is_time(column: str, value: object) -> bool:
-    is_named_so = column.endswith(("_at", "_time")) or column in ("modified", "deadline")
+    is_named_so = column.endswith(("_at", "_time")) or column in ("modified", "deadline", "at")
     return is_named_so and isinstance(value, int | float) and not isinstance(value, bool)
 
 

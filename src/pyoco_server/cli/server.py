@@ -14,8 +14,7 @@ from typing import Literal
 import cyclopts
 import msgspec
 
-from pyoco_server.cli import language
-from pyoco_server.cli import server_texts as texts
+from pyoco_server.cli import language, server_texts as texts
 from pyoco_server.cli.failures import reporting_failures, run_app
 from pyoco_server.cli.output import (
     NO_BOOTSTRAP,
@@ -69,7 +68,7 @@ def up(  # noqa: PLR0913 - the options of the contract
     nats_url
         Use this NATS instead of starting one (also: PYOCO_NATS_URL).
     data_dir
-        Data directory of the embedded NATS.
+        Directory of the embedded NATS's data and of the gateway's run index.
     durability
         Embedded NATS only. safe: writes every accepted run to disk before responding, so a power failure
         loses nothing; fast: a power failure may lose the last second. Killing the process loses nothing in
@@ -120,20 +119,23 @@ def _flow_source(flow_resolver: str | None, flows: Path | None) -> tuple[str, st
 
 
 @app.command
-def demo(*, stay: Flag = False, port: int | None = None) -> None:
+def demo(*, stay: Flag = False, fill: Flag = False, port: int | None = None) -> None:
     """Start everything, run a sample flow and show its progress.
 
     Parameters
     ----------
     stay
         Keep running afterwards.
+    fill
+        Show a whole installation instead, with two workers, and keep running: flows, failures, schedules,
+        limits, people to be asked, dead letters.
     port
         Gateway port. Default: a free port.
     """
-    from pyoco_server.cli.serving import run_demo  # noqa: PLC0415 - see the top of this file
+    from pyoco_server.cli.serving import run_demo, run_filled_demo  # noqa: PLC0415 - see the top of this file
 
     with reporting_failures():
-        sys.exit(run(run_demo(stay=stay, port=port)))
+        sys.exit(run(run_filled_demo(port) if fill else run_demo(stay=stay, port=port)))
 
 
 @app.command

@@ -3,6 +3,7 @@
 from pyoco_server.cli import Text
 
 NATS_OPTIONS_JA = {
+    "What the key may do, separated by commas: read, submit, operate, deploy, admin. Default: all but admin.": "keyに許可する操作（カンマ区切り）: read、submit、operate、deploy、admin。省略時はadmin以外のすべて。",
     "NATS user (also: PYOCO_NATS_USER).": "NATSのユーザー名（環境変数: PYOCO_NATS_USER）。",
     "Password of that user (also: PYOCO_NATS_PASSWORD). Visible in the process list; prefer a file.": "そのパスワード（環境変数: PYOCO_NATS_PASSWORD）。プロセス一覧から見えるため、ファイルでの指定を推奨します。",
     "File that contains the password (also: PYOCO_NATS_PASSWORD_FILE).": "パスワードのファイル（環境変数: PYOCO_NATS_PASSWORD_FILE）。",
@@ -168,6 +169,10 @@ DEMO_STOPPED = Text(
     en="Everything has been stopped. `make up` does the same and keeps running.",
     ja="すべて停止しました。`make up` なら起動したままになります。",
 )
+FILLING = Text(
+    en="Filling the installation; this takes about half a minute …",
+    ja="サンプルデータを投入しています。30 秒ほどかかります…",
+)
 TRY_IT = Text(en="Try it from another terminal:", ja="別の端末から試せます:")
 
 # Failures
@@ -247,6 +252,10 @@ NATS_NOT_STARTED_ADVICE = Text(
 
 STREAMS = Text(
     en="all {count} streams and buckets exist", ja="ストリームとバケット {count} 個がすべてあります"
+)
+STORAGE = Text(
+    en="{total} MB in streams and buckets, most in: {most}",
+    ja="ストリームとバケットの合計 {total} MB。大きい順: {most}",
 )
 STREAMS_MISSING = Text(en="not created yet: {names}", ja="未作成: {names}")
 STREAMS_MISSING_ADVICE = Text(

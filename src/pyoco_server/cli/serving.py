@@ -3,13 +3,14 @@
 import asyncio
 import signal
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.json import JSON
 
 from pyoco_server.cli import server_texts as texts
+from pyoco_server.cli.demo_fill import fill
 from pyoco_server.cli.failures import FAILED, INTERRUPTED
 from pyoco_server.cli.http_server import DRAIN_SEC, holder_of, is_loopback, local_url, require_free
 from pyoco_server.cli.output import BootstrapOptions, note
@@ -39,6 +40,7 @@ from pyoco_server.wiring import EmbeddedNats, check_nats_access, without_credent
 # All that `up` starts, and what a person reads first
 
 DEFAULT_NATS_PORT = 4222
+INDEX_FILE = Path("index") / "runs.sqlite"
 
 
 @dataclass(frozen=True)
@@ -59,13 +61,18 @@ def run_up(
     """The exit code. `worker_flows`: the flow option of the worker and its value; None: without a worker."""
     check_nats_access(config)
     require_free(place.host, place.port)
-    with _nats(config, place) as (usable, nats):
+    with _nats(_with_index(config, place.data_dir), place) as (usable, nats):
         worker = (
             None if worker_flows is None else worker_child(usable, worker_flows, "worker", None, drain_sec)
         )
         server = RunningServer(nats_url=usable.nats_url, http_url=local_url(place.host, place.port))
         with announced(server, place.data_dir):
             return serve(_serve(usable, nats, place.host, place.port, worker))
+
+
+def _with_index(config: NatsBackendConfig, data_dir: Path) -> NatsBackendConfig:
+    """By default the index of runs is in the data directory."""
+    return config if config.read_model_path else replace(config, read_model_path=str(data_dir / INDEX_FILE))
 
 
 def _nats(
@@ -132,6 +139,49 @@ DEMO_FLOWS = ("--flow-resolver", "pyoco_server.engine.sample_flows:resolve")
 OPEN_TIMEOUT_SEC = 60.0
 """On a busy machine the first start creates its streams for seconds, and until then a run is refused."""
 RUN_TIMEOUT_SEC = 60.0
+STOP_AT_ONCE_SEC = 0.0
+"""Its long run goes back to the queue, and on at the next start."""
+
+
+FILLED_DATA = Path(".pyoco/demo-shop")
+FILLED_MARK = FILLED_DATA / "filled"
+SHOP_FLOWS = ("--flow-resolver", "pyoco_server.engine.demo_flows:resolve")
+
+
+async def run_filled_demo(port: int | None) -> int:
+    """A whole installation to look at, until it is stopped. Its data stay: it is filled once."""
+    console = Console()
+    with ExitStack() as files:
+        FILLED_DATA.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - nothing is running yet
+        log = files.enter_context((FILLED_DATA / "server.log").open("w"))
+        configure_logging(service="pyoco-server:http", stream=log)
+        worker_log = files.enter_context((FILLED_DATA / "worker.log").open("wb"))
+        config, nats = files.enter_context(
+            nats_for(NatsBackendConfig(), external=False, directory=FILLED_DATA / "nats", durability="fast")
+        )
+        chosen = free_port(DEMO_HOST, port if port is not None else 8000)
+        url = f"http://{DEMO_HOST}:{chosen}"
+        workers = [
+            worker_child(
+                config, SHOP_FLOWS, name, worker_log, STOP_AT_ONCE_SEC, "--concurrency", "3", "--tags", tags
+            )
+            for name, tags in (("node-1", "default"), ("node-2", "default,reports"))
+        ]
+        async with running_stack(config, nats, DEMO_HOST, chosen, *workers) as serving:
+            await serving.opened(OPEN_TIMEOUT_SEC)
+            if not FILLED_MARK.exists():
+                console.print(texts.FILLING())
+                await asyncio.to_thread(_filled, url)
+            console.print(f"[bold]Dashboard[/]  {url}/")
+            console.print(texts.CTRL_C_STOPS_IT())
+            received = await stop_signal(serving, workers[0])
+            return INTERRUPTED if received is signal.SIGINT else 0
+
+
+def _filled(url: str) -> None:
+    with PyocoHttpClient(url) as client:
+        fill(client)
+    FILLED_MARK.touch()
 
 
 async def run_demo(*, stay: bool, port: int | None) -> int:

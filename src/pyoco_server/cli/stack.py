@@ -107,10 +107,11 @@ def worker_child(
     worker_id: str,
     output: IO[bytes] | None,
     drain_sec: float,
+    *options: str,
 ) -> Child:
     """`flows` is the worker's flow option and its value."""
     command = [sys.executable, "-m", "pyoco_server.cli.worker", *flows, "--worker-id", worker_id]
-    command += ["--drain-timeout", str(drain_sec)]
+    command += ["--drain-timeout", str(drain_sec), *options]
     env = {**os.environ, **_nats_environment(config)}
     return Child("worker", lambda: start_child(command, env=env, stdout=output), drain_sec)
 
@@ -229,15 +230,14 @@ async def _report_ready(served: Gateway, is_open: asyncio.Event) -> None:
 
 @asynccontextmanager
 async def running_stack(
-    config: NatsBackendConfig, nats: OwnNats | None, host: str, port: int, worker: Child | None
+    config: NatsBackendConfig, nats: OwnNats | None, host: str, port: int, *workers: Child | None
 ) -> AsyncIterator[Serving]:
-    """Gateway, worker and supervision of our NATS.
+    """Gateway, workers and supervision of our NATS.
 
-    On exit the gateway stops first, then the worker drains. The caller stops NATS, which both need.
+    On exit the gateway stops first, then the workers drain. The caller stops NATS, which both need.
     """
     keepers = [] if nats is None else [_keep_nats(nats)]
-    if worker is not None:
-        keepers.append(worker.supervise())
+    keepers += [worker.supervise() for worker in workers if worker is not None]
     async with _supervised(keepers), gateway(config, host, port) as serving:
         yield serving
 

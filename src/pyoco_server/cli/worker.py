@@ -117,6 +117,7 @@ def worker(  # noqa: PLR0913 - the options of the contract
             **vars(access),
         )
         check_nats_access(config)
+        os.environ.pop("PYOCO_SECRETS_KEY", None)  # a flow may print its environment
         configure_logging(
             service="pyoco-server:worker",
             level=config.log_level,

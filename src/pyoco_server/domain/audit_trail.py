@@ -6,6 +6,8 @@ import msgspec
 from msgspec import Struct
 
 MAX_STATE_BYTES = 64 * 1024
+MASK = "•••"
+"""In place of a secret."""
 MAX_HEADER = 300
 """Characters of a header that a client sends."""
 

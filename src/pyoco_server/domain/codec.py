@@ -4,12 +4,15 @@ Unknown fields are ignored, so that older and newer versions and other implement
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
 
 from pyoco_server.domain.audit_trail import AuditEntry
 from pyoco_server.domain.auth import ApiKeyRecord
+from pyoco_server.domain.bulk import BulkChunk, BulkRecord
+from pyoco_server.domain.dead_letters import LetterMark
 from pyoco_server.domain.events.audit import AuditRecord, StoredEvent
 from pyoco_server.domain.events.imports import ImportMark
 from pyoco_server.domain.events.receipts import KeptResume, Receipt, Slot
@@ -21,10 +24,11 @@ from pyoco_server.domain.fleet import LeaseRecord, WorkerRecord
 from pyoco_server.domain.flows import FlowSettings
 from pyoco_server.domain.queues import QueueRecord
 from pyoco_server.domain.runs.claims import IdempotencyClaim
-from pyoco_server.domain.runs.jobs import Job, check
+from pyoco_server.domain.runs.jobs import DeadLetter, Job, check
 from pyoco_server.domain.runs.logs import LogLine
 from pyoco_server.domain.runs.model import FlowFile, RunSnapshot
 from pyoco_server.domain.schedules.model import Schedule, TickPage
+from pyoco_server.domain.secrets.model import SecretRecord, VariableRecord
 from pyoco_server.domain.wheels import WheelEvent
 from pyoco_server.errors import InvalidJob
 
@@ -60,6 +64,10 @@ decode_worker = decoding(WorkerRecord, "worker record")
 decode_queue = decoding(QueueRecord, "queue record")
 decode_wheel_event = decoding(WheelEvent, "wheel history")
 decode_claim = decoding(IdempotencyClaim, "idempotency claim")
+decode_bulk = decoding(BulkRecord, "bulk operation")
+decode_bulk_chunk = decoding(BulkChunk, "items of a bulk operation")
+decode_dead_letter = decoding(DeadLetter, "dead letter")
+decode_letter_mark = decoding(LetterMark, "mark of a dead letter")
 decode_log_lines = decoding(list[LogLine], "task log")
 decode_api_key = decoding(ApiKeyRecord, "API key record")
 decode_template = decoding(Template, "workflow template")
@@ -76,6 +84,8 @@ decode_flow_file = decoding(FlowFile, "flow.yaml")
 decode_flow_settings = decoding(FlowSettings, "settings of a flow")
 decode_schedule = decoding(Schedule, "schedule")
 decode_tick_page = decoding(TickPage, "page of ticks")
+decode_secret = decoding(SecretRecord, "secret")
+decode_variable = decoding(VariableRecord, "variable")
 decode_stored_event = decoding(StoredEvent, "audit record")
 
 
@@ -150,11 +160,27 @@ class _JobWithKeptTasks(msgspec.Struct):
     job_with_kept_tasks: bytes
 
 
-_kept_decoder = msgspec.json.Decoder(_JobWithKeptTasks)
+class _JobWithReferences(msgspec.Struct):
+    """The same for a job whose params name secrets or variables: an older worker would run it with the text.
+
+    Its own form, because a worker that knows the other one may not know of this.
+    """
+
+    run_id: str
+    tag: str
+    job_with_references: bytes
+
+
+_wrapped_decoders = (
+    (msgspec.json.Decoder(_JobWithKeptTasks), "job_with_kept_tasks"),
+    (msgspec.json.Decoder(_JobWithReferences), "job_with_references"),
+)
 
 
 def encode_job(job: Job) -> bytes:
     data = encode(job)
+    if job.references is not None:
+        return encode(_JobWithReferences(job.run_id, job.tag, data))
     return data if job.kept is None else encode(_JobWithKeptTasks(job.run_id, job.tag, data))
 
 
@@ -162,10 +188,17 @@ def decode_job(data: bytes) -> Job:
     try:
         return check(_job_decoder.decode(data))
     except NOT_READABLE as error:
-        try:
-            return check(_job_decoder.decode(_kept_decoder.decode(data).job_with_kept_tasks))
-        except NOT_READABLE:
+        wrapped = _wrapped_job_in(data)
+        if wrapped is None:
             raise InvalidJob(str(error)) from error
+        return check(wrapped)
+
+
+def _wrapped_job_in(data: bytes) -> Job | None:
+    for decoder, field in _wrapped_decoders:
+        with suppress(*NOT_READABLE):
+            return _job_decoder.decode(getattr(decoder.decode(data), field))
+    return None
 
 
 class _RunIdOnly(msgspec.Struct):

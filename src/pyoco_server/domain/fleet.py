@@ -6,7 +6,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pyoco_server.domain.inputs import nearest
+from pyoco_server.domain.inputs import MAX_FLOW_NAME, nearest
 from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.domain.wheels import WheelSync
 
@@ -26,7 +26,9 @@ LANES = "lanes"
 """Takes jobs of all priorities of its tags, not only normal ones."""
 SHARES = "shares"
 """Takes jobs of all tenants of its tags, not only those of the first share."""
-FEATURES = (KEPT_TASKS,)
+RESOLVES = "resolves"
+"""Puts values of secrets and variables into params."""
+FEATURES = (KEPT_TASKS, RESOLVES)
 """Of every worker of this version."""
 
 
@@ -121,7 +123,6 @@ def register(known: WorkerRecord | None, activity: WorkerActivity, now: float) -
     )
 
 
-MAX_FLOW_NAME = 200
 MAX_FLOWS_BYTES = 16 * 1024
 """Limit for the flow names of a record, which is written with every heartbeat."""
 
@@ -177,6 +178,16 @@ def observed_state(record: WorkerRecord, silent_for: float, disconnect_timeout: 
 
 def with_observed_state(record: WorkerRecord, silent_for: float, disconnect_timeout: float) -> WorkerRecord:
     return replace(record, state=observed_state(record, silent_for, disconnect_timeout))
+
+
+def newest_heartbeat(heartbeat_at: float, instance_id: str | None, worker: WorkerRecord | None) -> float:
+    """Of a running run: with many runs, their worker reports more often than it writes each of them.
+
+    Both times are by the worker's clock. Another instance of the worker does not run it.
+    """
+    if worker is None or worker.instance_id != instance_id or worker.state not in ALIVE:
+        return heartbeat_at
+    return max(heartbeat_at, worker.last_heartbeat_at)
 
 
 # What the fleet knows: whether a run can find a worker and its flow.

@@ -70,6 +70,11 @@ def unix_time(value: float | str) -> float:
     return at.timestamp()
 
 
+def time_in_text(text: str) -> float:
+    """The same, where numbers are text, too: queries and options. Raises ValueError."""
+    return unix_time(float(text) if text.replace(".", "", 1).isdecimal() else text)
+
+
 class Priority(StrEnum):
     """Which of the runs that wait for the same tag start first."""
 

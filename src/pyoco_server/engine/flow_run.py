@@ -14,19 +14,19 @@ import pyoco.core.engine
 from pyoco.core.context import Context
 from pyoco.core.engine import Engine
 from pyoco.core.log_capture import RunLogCapture
-from pyoco.core.models import Flow, RunContext, Task
-from pyoco.core.models import RunStatus as EngineStatus
-from pyoco.core.models import TaskState as EngineTaskState
+from pyoco.core.models import Flow, RunContext, RunStatus as EngineStatus, Task, TaskState as EngineTaskState
 from pyoco.trace.backend import TraceBackend
 
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress, Raised
 from pyoco_server.domain.runs.model import FailureKind, KeptTasks, Reusable, TaskRecord, TaskState, replace
+from pyoco_server.domain.secrets.masking import NO_MASKS, Masks
 from pyoco_server.domain.values import bounded_warnings
 from pyoco_server.engine.flow_plan import Dependencies, Plan, plan_of, task_graph_of
 from pyoco_server.engine.tasks import (
     MAX_VALUE_BYTES,
     BadOutput,
     RecordBudget,
+    RecordValues,
     Result,
     RunLoop,
     capped_text,
@@ -60,8 +60,10 @@ class FlowRun:
         *,
         max_value_bytes: int = MAX_VALUE_BYTES,
         kept: KeptTasks | None = None,
+        masks: Masks = NO_MASKS,
     ) -> None:
-        """`kept`: tasks that are not run, with their outputs."""
+        """`kept`: tasks that are not run, with their outputs. `masks`: secrets in `params`."""
+        self._masks = masks
         self._flow = flow
         self._params = params
         self._max_value_bytes = max_value_bytes
@@ -71,7 +73,7 @@ class FlowRun:
         self._context.lacks_scratch = any(map(_uses_context, (t for t in flow.tasks if t.name in known)))
         self._loop = RunLoop()
         budget = RecordBudget(max_value_bytes)
-        records = _Records(self._context, budget, known, is_plain=not flow.has_control_flow())
+        records = _Records(self._context, budget, known, masks, is_plain=not flow.has_control_flow())
         self._trace = _Trace(flow, self._context, records, self._loop, on_task)
         self._engine = _Engine(self._trace, known)
 
@@ -87,7 +89,7 @@ class FlowRun:
             with self._loop:
                 context = self._engine.run(plan.program, self._params, run_context=self._context)
         except BaseException as error:  # noqa: BLE001 - any exception of a task ends its run, even SystemExit
-            return self._failed(described(error), raised(error))
+            return self._failed(described(error, self._masks), raised(error, self._masks))
         if self._context.status is EngineStatus.CANCELLED:
             return FlowOutcome(ending=Ending.CANCELLED, progress=self._trace.complete())
         try:
@@ -100,7 +102,7 @@ class FlowRun:
         return FlowOutcome(
             ending=Ending.COMPLETED,
             progress=self._trace.complete(),
-            result=result.value,
+            result=self._masks.value(result.value) if self._masks else result.value,
             result_truncated=result.is_truncated,
             warnings=bounded_warnings([*result.warnings, *self._incomplete(plan)], 0),
         )
@@ -137,7 +139,8 @@ class FlowRun:
             if state is EngineTaskState.FAILED and records[name].started_at is None:
                 yield f"task {name!r} did not run: a task before it failed"
             elif state is EngineTaskState.FAILED:
-                yield f"task {name!r} failed, and the flow continued: {capped_text(records[name].error)}"
+                error = capped_text(records[name].error, self._masks)
+                yield f"task {name!r} failed, and the flow continued: {error}"
         if not any(record.started_at for record in records.values()):
             yield "no task ran: the flow has only loops, and none had a round"
 
@@ -295,7 +298,9 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
         if on_progress is None or name in self._read.kept:
             return
         with self._lock:
-            record = replace(self._read(name), state=state)
+            record = self._read(name)
+            if record.state is not state:  # else it may have been reported already
+                record = replace(record, state=state)
             if duration_ms is not None and record.started_at is not None:
                 ended_at = record.started_at + duration_ms / 1000
                 record = replace(record, ended_at=ended_at, duration_ms=duration_ms)
@@ -321,9 +326,16 @@ class _Records:
     """Task records as they leave the process. Unchanged records are not converted again."""
 
     def __init__(
-        self, context: RunContext, budget: RecordBudget, kept: dict[str, TaskRecord], *, is_plain: bool
+        self,
+        context: RunContext,
+        budget: RecordBudget,
+        kept: dict[str, TaskRecord],
+        masks: Masks,
+        *,
+        is_plain: bool,
     ) -> None:
         """`is_plain`: the flow has no control flow."""
+        self._masks = masks
         self._context = context
         self._budget = budget
         self.kept = kept
@@ -345,21 +357,28 @@ class _Records:
         return known[1]
 
     def _converted(self, name: str, record: Any) -> TaskRecord:
-        inputs, output, artifacts = self._budget.values_of(
-            name, record.inputs, record.output, record.artifacts
-        )
+        inputs, output, artifacts = self._values(name, record)
         return TaskRecord(
             state=_STATES[record.state],
             started_at=record.started_at,
             ended_at=record.ended_at,
             duration_ms=record.duration_ms,
-            error=capped_text(record.error),
-            traceback=capped_text(record.traceback),
+            error=capped_text(record.error, self._masks),
+            traceback=capped_text(record.traceback, self._masks),
             inputs=inputs,
             output=output,
             artifacts=artifacts,
             reusable=self._reusable(record, output),
         )
+
+    def _values(self, name: str, record: Any) -> RecordValues:
+        """Masked before they are cut, and after it: a preview contains what objects say of themselves."""
+        values = (record.inputs, record.output, record.artifacts)
+        if not self._masks:
+            return self._budget.values_of(name, *values)
+        shown = self._budget.values_of(name, *map(self._masks.value, values))
+        inputs, output, artifacts = map(self._masks.value, shown)
+        return inputs, output, artifacts
 
     def _reusable(self, record: Any, output: Any) -> Reusable | None:
         if not self._is_plain:

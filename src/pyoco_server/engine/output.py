@@ -31,6 +31,7 @@ class Capture(Protocol):
     @property
     def is_strange(self) -> bool: ...
     def printed(self, stream: str, text: str) -> None: ...
+    def masked(self, text: str) -> str: ...
 
 
 class OutputStreams:
@@ -135,7 +136,7 @@ class _Stream(io.TextIOBase):
             return len(text)
         capture.printed(self._name, text)
         if self._passes_through:
-            self._write_original(text)
+            self._write_original(capture.masked(text))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:  # type: ignore[override]

@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from typing import Protocol, Self
 
 from pyoco_server.domain.runs.logs import MAX_LINE_CHARS, LogEntry, RunOutput
+from pyoco_server.domain.secrets.masking import NO_MASKS, LineMask, Masks
 from pyoco_server.engine.output import OutputStreams
 
 _OF_CHILDREN = 0
@@ -67,8 +68,12 @@ class PrintCapture:
         source: OutputSource,
         on_output: Callable[[], None],
         own_threads: Iterable[threading.Thread] = (),
+        masks: Masks = NO_MASKS,
     ) -> None:
         """`on_output` is called when there is something to take. `own_threads` belong to no run."""
+        self._masks = masks
+        self._masked_lines: dict[tuple[str | None, str], LineMask[float]] = {}
+        """By task and stream."""
         self._source = source
         self._on_output = on_output
         self._polled_at = time.time()
@@ -91,13 +96,14 @@ class PrintCapture:
         if now - self._polled_at > POLL_SEC:
             self._poll(now)
         thread = threading.get_ident()
-        if self._output.is_empty and not self._unended:
+        if self._is_empty:
             self._move(thread, task)
             return
         with self._lock:
             self._end_lines(thread, _OF_CHILDREN)
             before = self._move(thread, task)
             if before is not None:
+                self._keep_held(before)
                 self._output.ended(before)
         self._report()
 
@@ -136,11 +142,19 @@ class PrintCapture:
             self._close()
 
     def _close(self) -> None:
-        if self._output.is_empty and not self._unended:
+        if self._is_empty:
             return
         with self._lock:
             self._end_lines(*{thread for thread, _ in self._unended})
+            self._keep_held(*{task for task, _ in self._masked_lines})
             self._output.close()
+
+    @property
+    def _is_empty(self) -> bool:
+        return self._output.is_empty and not self._unended and not self._masked_lines
+
+    def masked(self, text: str) -> str:
+        return self._masks.text(text)
 
     def take(self) -> list[LogEntry]:
         """New entries to store, since the last call."""
@@ -194,6 +208,21 @@ class PrintCapture:
         self._add_line(self._task_of(thread), stream, self._with_held(thread, stream, ""), time.time())
 
     def _add_line(self, task: str | None, stream: str, line: str, now: float) -> None:
+        """Secrets are masked before long lines are split."""
+        if not self._masks:
+            self._keep_line(task, stream, line, now)
+            return
+        lines = self._masked_lines.setdefault((task, stream), LineMask(self._masks))
+        for text, at in lines.add(line, now):
+            self._keep_line(task, stream, text, at)
+
+    def _keep_held(self, *tasks: str | None) -> None:
+        """Lines that waited for the rest of a secret, which does not come."""
+        for task, stream in [key for key in self._masked_lines if key[0] in tasks]:
+            for text, at in self._masked_lines.pop((task, stream)).rest():
+                self._keep_line(task, stream, text, at)
+
+    def _keep_line(self, task: str | None, stream: str, line: str, now: float) -> None:
         if len(line) <= MAX_LINE_CHARS:
             self._output.add(task, stream, line, now)
             return

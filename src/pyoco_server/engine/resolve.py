@@ -16,9 +16,10 @@ from msgspec.structs import replace
 from pyoco.core.models import Flow
 
 from pyoco_server.domain.fleet import FlowList, reportable_flows
-from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress, Job
+from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress, Job, ResolvedJob
 from pyoco_server.domain.runs.logs import LogEntry
 from pyoco_server.domain.runs.model import FailureKind
+from pyoco_server.domain.secrets.masking import NO_MASKS, Masks
 from pyoco_server.domain.value_previews import article, type_name
 from pyoco_server.engine.flow_plan import left_out_of
 from pyoco_server.engine.flow_run import FlowRun, OnTask
@@ -264,8 +265,9 @@ def _from_yaml(
             failure_kind=FailureKind.INVALID_JOB,
             raised=raised(error),
         )
-    # The params are those of the file; the job may or may not repeat them.
-    return FlowOfJob(loaded.flow, loaded.defaults)
+    # The params are those of the file; the job may or may not repeat them. It does if they name secrets.
+    params = None if job.references is None else job.params
+    return FlowOfJob(loaded.flow, loaded.defaults if params is None else params)
 
 
 def _from_resolver(job: Job, resolver: FlowResolver) -> FlowOfJob | FlowOutcome:
@@ -324,7 +326,8 @@ class LocalFlowHandle:
         own_threads: Iterable[threading.Thread] = (),
         max_value_bytes: int = MAX_VALUE_BYTES,
     ) -> FlowOutcome:
-        capture = PrintCapture(output, self._output_added, own_threads)
+        masks = Masks(job.secrets) if isinstance(job, ResolvedJob) else NO_MASKS
+        capture = PrintCapture(output, self._output_added, own_threads, masks)
         self._prints.begin(capture)
         with capture:
             found = find(job)
@@ -339,6 +342,7 @@ class LocalFlowHandle:
                     on_task,
                     max_value_bytes=max_value_bytes,
                     kept=job.kept,
+                    masks=masks,
                 )
             )
 

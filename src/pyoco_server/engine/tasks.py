@@ -22,6 +22,7 @@ from msgspec import Struct
 from pyoco.core.models import Flow, Task
 
 from pyoco_server.domain.runs.jobs import Raised
+from pyoco_server.domain.secrets.masking import NO_MASKS, Masks
 from pyoco_server.domain.value_previews import json_text
 from pyoco_server.domain.values import (
     Converted,
@@ -350,11 +351,11 @@ def is_exact(value: Any, stored: Any) -> bool:
     return bool(value == stored)
 
 
-def capped_text(text: Any) -> str | None:
-    """A long text without its middle."""
+def capped_text(text: Any, masks: Masks = NO_MASKS) -> str | None:
+    """A long text without its middle. Secrets are masked first: no half of one may be left."""
     if text is None:
         return None
-    whole = str(text)
+    whole = masks.text(str(text))
     if len(whole) <= MAX_TEXT:
         return json_text(whole)
     half = MAX_TEXT // 2
@@ -362,16 +363,18 @@ def capped_text(text: Any) -> str | None:
     return json_text(whole[:half] + left_out + whole[-half:])
 
 
-def described(error: BaseException) -> str:
+def described(error: BaseException, masks: Masks = NO_MASKS) -> str:
     """Type and text of an exception, even if its text cannot be made."""
     try:
         text = str(error)
     except Exception as failure:  # noqa: BLE001 - a user's __str__ may do anything
         text = f"(its text raised {type(failure).__name__})"
-    return capped_text(f"{type(error).__name__}: {text}") or ""
+    return capped_text(f"{type(error).__name__}: {text}", masks) or ""
 
 
-def raised(error: BaseException) -> Raised:
+def raised(error: BaseException, masks: Masks = NO_MASKS) -> Raised:
     """An exception of users' code, as the worker logs it."""
-    fields: dict[str, Any] = {name: capped_text(text) for name, text in exception_fields(error).items()}
+    fields: dict[str, Any] = {
+        name: capped_text(text, masks) for name, text in exception_fields(error).items()
+    }
     return Raised(**fields)

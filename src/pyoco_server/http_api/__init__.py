@@ -15,11 +15,23 @@ from starlette.types import Lifespan
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.http_api import errors, pages
+from pyoco_server.http_api.access import SECURITY_SCHEME, guarded
 from pyoco_server.http_api.gateway import Gateway, OpenBackend, gateway_of
 from pyoco_server.http_api.metrics import MeasureRequests, Metrics
-from pyoco_server.http_api.middleware import ApiKeyMiddleware, BrowserSecurity, HotPath, LargeBodyLimit
+from pyoco_server.http_api.middleware import (
+    ApiKeyMiddleware,
+    BrowserSecurity,
+    HotPath,
+    LargeBodyLimit,
+    ZippedAnswers,
+)
 from pyoco_server.http_api.routes import (
+    alerts,
+    api_keys,
+    bulk,
+    dead_letters,
     definitions,
+    deletes,
     events,
     executions,
     flows,
@@ -28,6 +40,8 @@ from pyoco_server.http_api.routes import (
     queues,
     runs,
     schedules,
+    secrets,
+    stats,
 )
 from pyoco_server.logs import configure_unless_configured
 from pyoco_server.usecases.ports.stores import Clock
@@ -39,11 +53,26 @@ __all__ = ["create_app"]
 
 
 class _App(FastAPI):
+    api_key_header = "X-API-Key"
+    requires_key = False
+
     def openapi(self) -> dict[str, Any]:
         """With the shapes of the answers, which routes refer to by name."""
         document = super().openapi()
         document["components"]["schemas"].update(errors.COMPONENTS)
+        key = {"type": "apiKey", "in": "header", "name": self.api_key_header}
+        document["components"]["securitySchemes"] = {SECURITY_SCHEME: key}
+        if not self.requires_key:
+            _allow_anybody(document["paths"])
         return document
+
+
+def _allow_anybody(paths: dict[str, dict[str, Any]]) -> None:
+    """Beside the scope of each operation: a server without API keys asks nobody for one."""
+    for methods in paths.values():
+        for operation in methods.values():
+            if "security" in operation:
+                operation["security"] = [operation["security"][0], {}]
 
 
 def create_app(
@@ -83,6 +112,8 @@ def create_app(
         # Costs every request a look, and nothing of it is set up; figures are at /metrics.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
+    app.api_key_header = settings.http_api_key_header
+    app.requires_key = settings.http_auth_mode == "api_key"
     errors.install(app)
     _add_middleware(app, settings, metrics)
     _add_routes(app)
@@ -105,7 +136,8 @@ def _lifespan(setup: Setup, opener: OpenBackend, metrics: Metrics) -> Lifespan[F
 
 def _add_middleware(app: FastAPI, config: NatsBackendConfig, metrics: Metrics) -> None:
     """From the innermost to the outermost."""
-    app.add_middleware(HotPath, endpoints={("POST", "/runs"): runs.submit_run})
+    app.add_middleware(ZippedAnswers)
+    app.add_middleware(HotPath, endpoints={("POST", "/runs"): guarded(runs.submit_run)})
     app.add_middleware(LargeBodyLimit)
     app.add_middleware(ApiKeyMiddleware, config=config, ask_who=lambda request: gateway_of(request).ask_who)
     app.add_middleware(BrowserSecurity, config=config)
@@ -126,6 +158,13 @@ def _add_routes(app: FastAPI) -> None:
         executions.router,
         schedules.router,
         limits.router,
+        secrets.router,
+        api_keys.router,
+        dead_letters.router,
+        bulk.router,
+        stats.router,
+        alerts.router,
+        deletes.router,
         events.router,
         events.receiving,
         definitions.router,

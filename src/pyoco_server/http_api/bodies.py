@@ -9,14 +9,14 @@ from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 import msgspec
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from starlette.requests import ClientDisconnect
 
 from pyoco_server.domain.inputs import Refused, decode_json, nearest, unix_time
 from pyoco_server.domain.runs.jobs import MAX_DELAY_SEC, MAX_TIMESTAMP
 from pyoco_server.domain.runs.model import Priority, RunRetry
-from pyoco_server.errors import BodyTooSlow, PyocoServerError, RequestTooLarge
+from pyoco_server.errors import BodyTooSlow, InvalidListQuery, PyocoServerError, RequestTooLarge
+from pyoco_server.http_api.access import ScopedRoute
 from pyoco_server.http_api.gateway import gateway_of
 from pyoco_server.http_api.middleware import header_of, wait_for_turn
 from pyoco_server.usecases.concurrency import LIGHT_BYTES, off_loop
@@ -377,7 +377,7 @@ def _inlined(schema: Any, parts: dict[str, Any]) -> Any:
 # Routes
 
 
-class StrictRoute(APIRoute):
+class StrictRoute(ScopedRoute):
     """Refuses unknown query parameters: a mistyped filter would return everything."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -406,7 +406,7 @@ def _check_query(given: Iterable[str], known: Collection[str]) -> None:
         raise RequestValidationError(problems)
 
 
-def refusing_with(error: type[PyocoServerError]) -> type[APIRoute]:
+def refusing_with(error: type[PyocoServerError]) -> type[StrictRoute]:
     """A route class that reports invalid input as `error`, with its location."""
 
     class Route(StrictRoute):
@@ -422,6 +422,17 @@ def refusing_with(error: type[PyocoServerError]) -> type[APIRoute]:
             return handle_or_refuse
 
     return Route
+
+
+def query_time(name: str, text: str | None) -> float | None:
+    """Raises InvalidListQuery."""
+    if text is None:
+        return None
+    is_number = text.replace(".", "", 1).isdecimal()
+    try:
+        return unix_time(float(text) if is_number else text)
+    except ValueError as error:
+        raise InvalidListQuery(f"invalid list query: {name}: {error}") from error
 
 
 def places(problems: Iterable[Any]) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from inspect import cleandoc
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from fastapi import FastAPI, Request, Response
@@ -24,6 +24,7 @@ from pyoco_server.errors import (
     InvalidApiKey,
     InvalidRequest,
     LimitReached,
+    MissingScope,
     NatsUnavailable,
     PyocoServerError,
 )
@@ -32,6 +33,7 @@ from pyoco_server.logs import get_logger
 log = get_logger(__name__)
 
 RETRY_AFTER_SEC = "1"
+B = TypeVar("B", bound=ErrorBody)
 
 
 def install(app: FastAPI) -> None:
@@ -50,9 +52,7 @@ async def answer_any(request: Request, error: Exception) -> Response | None:
 async def answer_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, PyocoServerError)  # noqa: S101 - what the handler is registered for
     _log_refusal(request, error, error.status, error.entry)
-    answer = error_body(request, error.entry, error.detail)
-    if isinstance(error, CommandRejected):
-        answer.code = error.code
+    answer = with_particulars(error_body(request, error.entry, error.detail), error)
     after = str(error.retry_after_sec) if isinstance(error, LimitReached) else None
     return _respond(error.status, answer, after)
 
@@ -101,6 +101,14 @@ def error_body(request: Request, entry: ErrorEntry, detail: Any) -> ErrorBody:
         msg_id=entry.msg_id,
         message=entry.message(preferred_language(request.headers.get("accept-language", ""))),
     )
+
+
+def with_particulars(body: B, error: PyocoServerError) -> B:
+    if isinstance(error, CommandRejected):
+        body.code = error.code
+    if isinstance(error, MissingScope):
+        body.scope = error.scope
+    return body
 
 
 def _log_refusal(request: Request, error: Exception, status: HTTPStatus, entry: ErrorEntry) -> None:
@@ -202,5 +210,9 @@ def _documented(schema: dict[str, Any], description: str) -> dict[str, Any]:
     return {"description": description, "content": {"application/json": {"schema": schema}}}
 
 
-EVERYWHERE = answers_with(InvalidRequest, ApiKeyRequired, InvalidApiKey, NatsUnavailable)
+_FORBIDDEN = "; ".join(f"{one.entry.err_id}: {one.entry.detail}" for one in (InvalidApiKey, MissingScope))
+EVERYWHERE: Responses = {
+    **answers_with(InvalidRequest, ApiKeyRequired, NatsUnavailable),
+    int(InvalidApiKey().status): _documented(schema_of(ErrorBody), _FORBIDDEN),
+}
 """For routers whose routes need a key (when auth is on) and NATS."""

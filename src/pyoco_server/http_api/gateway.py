@@ -136,7 +136,7 @@ class Gateway:
             try:
                 async with (
                     self._open_backend() as backend,
-                    authentication(self.config, backend.api_keys) as self._ask_who,
+                    authentication(self.config, backend.api_keys, backend.shared_clock) as self._ask_who,
                 ):
                     await self._serve(backend)
             except IncompatibleNats:
@@ -155,6 +155,8 @@ class Gateway:
     async def _serve(self, backend: ServerBackend) -> None:
         self.imported = await self.levels.connect(backend) or self.imported
         background = self.levels.background()
+        if isinstance(self._ask_who, Authenticate):
+            background["record-key-uses"] = self._ask_who.uses.run
         work = [asyncio.ensure_future(self._keep(name, start)) for name, start in background.items()]
         self._opened.set()
         try:

@@ -1,7 +1,7 @@
 """Prometheus metrics: figures about all runs come from the read model, the rest is counted here."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from prometheus_client import (
     CollectorRegistry,
@@ -42,6 +42,28 @@ class Metrics:
     def _add_run_metrics(self) -> None:
         self.submitted = Counter(
             "pyoco_runs_submitted", "Runs accepted by this gateway.", registry=self.registry
+        )
+        self._bulk_items = Counter(
+            "pyoco_bulk_items",
+            "Items of bulk operations that this gateway has acted on.",
+            ["action", "outcome"],
+            registry=self.registry,
+        )
+        self._ends_counted = Counter(
+            "pyoco_stats_runs_counted",
+            "Ended runs that this gateway has added to the statistics.",
+            registry=self.registry,
+        )
+        self._stats_lag = Gauge(
+            "pyoco_stats_lag_seconds",
+            "From the end of the last run that this gateway has added to the statistics until it was added.",
+            registry=self.registry,
+        )
+        self._deliveries = Counter(
+            "pyoco_alert_deliveries",
+            "Attempts of this gateway to deliver a message of an alert, by what became of it.",
+            ["status"],
+            registry=self.registry,
         )
         self.cancels = Counter(
             "pyoco_run_cancels_requested", "Cancel requests accepted by this gateway.", registry=self.registry
@@ -148,6 +170,17 @@ class Metrics:
         if is_delayed:
             self._lateness.observe(queue_wait_sec)
 
+    def delivery(self, status: str) -> None:
+        self._deliveries.labels(status.lower()).inc()
+
+    def bulk_items(self, action: str, done: int, failed: int) -> None:
+        self._bulk_items.labels(action, "done").inc(done)
+        self._bulk_items.labels(action, "failed").inc(failed)
+
+    def ends_counted(self, count: int, behind_sec: float) -> None:
+        self._ends_counted.inc(count)
+        self._stats_lag.set(behind_sec)
+
     def redelivered(self) -> None:
         self._redeliveries.inc()
 
@@ -167,10 +200,17 @@ class Metrics:
         executions: dict[ExecutionStatus, int],
         queues: Sequence[Queue] = (),
         waiting: int = 0,
+        *,
+        storage: Mapping[str, int] | None = None,
     ) -> bytes:
-        """All metrics; the three of the contract come first. `waiting`: runs without a place in a limit."""
+        """All metrics; the three of the contract come first.
+
+        `waiting`: runs without a place in a limit. `storage`: bytes by stream.
+        """
         now = CollectorRegistry()
-        now.register(_Now(runs, workers_alive, dead_letters, executions, queues, waiting))
+        now.register(
+            _Now(runs, workers_alive, dead_letters, executions, queues, waiting, storage=storage or {})
+        )
         return generate_latest(now) + generate_latest(self.registry)
 
 
@@ -185,7 +225,10 @@ class _Now:
         executions: dict[ExecutionStatus, int],
         queues: Sequence[Queue],
         waiting: int,
+        *,
+        storage: Mapping[str, int],
     ) -> None:
+        self._storage = storage
         # Anybody may submit with any tag; those with workers or a pause are few.
         self._queues = [one for one in queues if one.workers or one.paused is not None][:MAX_TAGS]
         self._waiting = waiting
@@ -201,6 +244,7 @@ class _Now:
         yield runs
         yield GaugeMetricFamily("pyoco_workers_alive_total", "Workers that are alive.", self._workers_alive)
         yield GaugeMetricFamily("pyoco_dlq_messages_total", "Dead letters in the store.", self._dead_letters)
+        yield GaugeMetricFamily("pyoco_dead_letters", "Dead letters in the store.", self._dead_letters)
         executions = GaugeMetricFamily("pyoco_executions", "Executions, by status.", labels=["status"])
         for state, number in self._executions.items():
             executions.add_metric([state.value], number)
@@ -208,6 +252,10 @@ class _Now:
         yield GaugeMetricFamily(
             "pyoco_runs_waiting", "Runs that wait for a place in a limit or for a paused flow.", self._waiting
         )
+        stored = GaugeMetricFamily("pyoco_storage_bytes", "Bytes on disk, by stream.", labels=["stream"])
+        for name, size in self._storage.items():
+            stored.add_metric([name], size)
+        yield stored
         yield from self._of_queues()
 
     def _of_queues(self) -> Iterable[Metric]:

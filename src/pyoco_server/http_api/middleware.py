@@ -1,5 +1,7 @@
-"""Middleware: API keys, protection against foreign web pages, memory for large bodies, a hot path."""
+"""Middleware: API keys, foreign web pages, memory for large bodies, a hot path, compressed answers."""
 
+import asyncio
+import zlib
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from fastapi import Request, Response
@@ -38,7 +40,7 @@ def caller_or_refusal(request: Request) -> Caller | PyocoServerError:
 
 # API keys, checked before the body is read
 
-NOBODY = Caller(tenant_id="")
+NOBODY = Caller(tenant_id="", scopes=frozenset())
 """The caller of a route that needs no key. No tenant has this name, so no tenant's data is shown."""
 
 EVENTS_PATH = "/api/workflow-events"
@@ -56,7 +58,16 @@ PROTECTED = frozenset(
         "/schedules",
         "/audit",
         "/limits",
+        "/secrets",
+        "/variables",
+        "/dead-letters",
+        "/bulk",
+        "/stats",
+        "/alerts",
+        "/channels",
+        "/deliveries",
         "/api",
+        "/api-keys",
     }
 )
 """First segments of the paths that need a key, if auth is on."""
@@ -286,3 +297,67 @@ class _Route:
     def __init__(self, path: str, endpoint: Endpoint) -> None:
         self.path = path
         self.endpoint = endpoint
+
+
+# Large JSON answers, compressed
+#
+# Only an answer that is sent in one piece: a stream of events must not be held back.
+
+MIN_ZIPPED_BYTES = 8 * 1024
+"""A page of 20 runs. 25 kB become 3 kB in 0.2 ms; a smaller answer fits into a few packets anyway."""
+OFF_LOOP_BYTES = 256 * 1024
+"""What takes more than a millisecond or two is done by a thread."""
+_LEVEL = 1
+"""Level 6 makes it a tenth smaller and takes twice as long."""
+_GZIP_WBITS = 31
+
+
+class ZippedAnswers:
+    """Pure ASGI middleware, around the routes of the framework."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or "gzip" not in (header_of(scope, b"accept-encoding") or ""):
+            await self._app(scope, receive, send)
+            return
+        start: Message | None = None
+
+        async def send_zipped(message: Message) -> None:
+            nonlocal start
+            if message["type"] == "http.response.start" and _may_be_zipped(message):
+                start = message  # the length is known with the body
+                return
+            if start is not None:
+                first, start = start, None
+                if not message.get("more_body"):
+                    first, message = await _zipped(first, message)
+                await send(first)
+            await send(message)
+
+        await self._app(scope, receive, send_zipped)
+
+
+def _may_be_zipped(start: Message) -> bool:
+    headers = dict(start["headers"])
+    return (
+        headers.get(b"content-type", b"").startswith(b"application/json")
+        and b"content-encoding" not in headers
+        and int(headers.get(b"content-length", 0)) >= MIN_ZIPPED_BYTES
+    )
+
+
+async def _zipped(start: Message, body: Message) -> tuple[Message, Message]:
+    plain: bytes = body["body"]
+    if len(plain) < OFF_LOOP_BYTES:
+        packed = zlib.compress(plain, _LEVEL, wbits=_GZIP_WBITS)
+    else:
+        packed = await asyncio.to_thread(zlib.compress, plain, _LEVEL, wbits=_GZIP_WBITS)
+    kept = [(name, value) for name, value in start["headers"] if name != b"content-length"]
+    added = [
+        (b"content-length", str(len(packed)).encode()),
+        (b"content-encoding", b"gzip"),
+        (b"vary", b"Accept-Encoding"),
+    ]
+    return {**start, "headers": [*kept, *added]}, {**body, "body": packed}

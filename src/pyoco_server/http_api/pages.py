@@ -16,6 +16,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from msgspec import Struct
 from starlette.datastructures import Headers
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -29,6 +30,7 @@ from pyoco_server.http_api.gateway import gateway_of
 BUILT = Path(__file__).parent / "static"
 """Part of every wheel and sdist (hatch_build.py); in a source checkout `make web` writes it."""
 
+MIN_ZIPPED_BYTES = 1024
 Language = Literal["ja", "en"]
 
 PAGE_HEADERS = {
@@ -72,7 +74,19 @@ def dashboard_routes(built: Path = BUILT) -> list[BaseRoute]:
             return HTMLResponse(NOT_BUILT, HTTPStatus.NOT_FOUND, PAGE_HEADERS)
         return HTMLResponse(found, headers=PAGE_HEADERS)
 
-    return [Route("/", index), Mount("/static", DashboardFiles(built), name="static")]
+    files = GZipMiddleware(DashboardFiles(built), minimum_size=MIN_ZIPPED_BYTES)
+    return [Route("/", index), Mount("/static", files, name="static")]
+
+
+class Retention(Struct, frozen=True):
+    """How long what is kept, in seconds; 0: for ever."""
+
+    runs: float
+    executions: float
+    ticks: float
+    audit: float
+    dead_letters: float
+    logs: float
 
 
 class DashboardSettings(Struct, frozen=True):
@@ -82,6 +96,7 @@ class DashboardSettings(Struct, frozen=True):
     auth: Literal["none", "api_key"]
     api_key_header: str
     version: str
+    retention: Retention
 
 
 def settings_of(config: NatsBackendConfig, environ: Mapping[str, str]) -> DashboardSettings:
@@ -90,6 +105,14 @@ def settings_of(config: NatsBackendConfig, environ: Mapping[str, str]) -> Dashbo
         auth=config.http_auth_mode,
         api_key_header=config.http_api_key_header,
         version=version("pyoco-server"),
+        retention=Retention(
+            runs=config.runs_retention_sec,
+            executions=config.executions_retention_sec,
+            ticks=config.ticks_retention_sec,
+            audit=config.audit_max_age_sec,
+            dead_letters=config.dlq_max_age_sec,
+            logs=config.logs_max_age_sec,
+        ),
     )
 
 

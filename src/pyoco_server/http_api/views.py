@@ -42,8 +42,8 @@ from pyoco_server.domain.executions.model import Execution, NodeState
 from pyoco_server.domain.fleet import WorkerRecord
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.domain.wheels import Wheel
-from pyoco_server.errors import CommandRejected, LimitReached, NatsUnavailable, StillStarting
-from pyoco_server.http_api.errors import RETRY_AFTER_SEC, error_body
+from pyoco_server.errors import LimitReached, NatsUnavailable, StillStarting
+from pyoco_server.http_api.errors import RETRY_AFTER_SEC, error_body, with_particulars
 from pyoco_server.http_api.gateway import gateway_of
 from pyoco_server.http_api.middleware import caller_of
 from pyoco_server.usecases.events.receive import Answer
@@ -179,8 +179,7 @@ def _refused(request: Request, answer: Answer) -> EventRefused:
     assert error is not None and reason is not None  # noqa: S101, PT018 - what makes it a refusal
     return shown(
         EventRefused,
-        error_body(request, error.entry, error.detail),
-        code=error.code if isinstance(error, CommandRejected) else UNSET,
+        with_particulars(error_body(request, error.entry, error.detail), error),
         event_id=answer.event_id,
         reason_class=reason.reason_class,
         reason_code=reason.reason_code,

@@ -62,6 +62,14 @@ class RunLimit(TypedDict):
     limit: str
 
 
+class Reference(TypedDict):
+    """A place in params: from `start` up to `end` of the text at `path`."""
+
+    end: int
+    path: list[str | int]
+    start: int
+
+
 class Paused(TypedDict):
     """The pause that a run waits for: of its tag or of its flow."""
 
@@ -107,6 +115,7 @@ class Run(TypedDict):
     not_before: float | None
     params: dict[str, Any]
     priority: str
+    references: list[Reference] | None
     result: Any
     result_truncated: bool
     retention_sec: float | None
@@ -129,6 +138,7 @@ class Run(TypedDict):
     timeout_sec: float | None
     tries: list[RunTry]
     updated_at: float
+    waited_sec: float | None
     waiting_for: NotRequired[WaitingFor | None]
     warnings: list[str]
     wheels: list[CodeWheel] | None
@@ -152,6 +162,7 @@ class RunSummary(TypedDict):
     execution_id: str | None
     flow_name: str
     heartbeat_at: float
+    instance_id: str | None
     node_id: str | None
     not_before: float | None
     run_id: str
@@ -463,3 +474,312 @@ class QueueList(TypedDict):
     """By tag."""
 
     items: list[Queue]
+
+
+class ChangeTarget(TypedDict):
+    id: str
+    kind: str
+
+
+class ChangeAuthor(TypedDict):
+    api_key_id: str | None
+    claimed: str | None
+    tenant_id: str | None
+
+
+class Origin(TypedDict):
+    """Where a request came from. The address is that of the socket; the other fields are claims."""
+
+    remote_addr: str | None
+    user_agent: str | None
+    x_forwarded_for: str | None
+
+
+class AuditEntry(TypedDict):
+    action: str
+    actor: ChangeAuthor
+    after: Any
+    at: float
+    before: Any
+    id: str
+    source: Origin
+    target: ChangeTarget
+
+
+class AuditPage(TypedDict):
+    """Newest first. A page may be short although there are more: follow its cursor."""
+
+    items: list[AuditEntry]
+    next_cursor: str | None
+
+
+class ListedApiKey(TypedDict):
+    """A key as shown to administrators, without its hash."""
+
+    created_at: float | None
+    description: str | None
+    expires_at: float | None
+    key_id: str
+    last_used_at: float | None
+    revoked_at: float | None
+    scopes: list[str]
+    tenant_id: str
+
+
+class IssuedApiKey(TypedDict):
+    api_key: str
+    created_at: float | None
+    description: str | None
+    expires_at: float | None
+    key_id: str
+    last_used_at: float | None
+    revoked_at: float | None
+    scopes: list[str]
+    tenant_id: str
+
+
+class ApiKeyPage(TypedDict):
+    """Newest first."""
+
+    items: list[ListedApiKey]
+    next_cursor: str | None
+
+
+class RunDeleted(TypedDict):
+    deleted: bool
+    run_id: str
+
+
+class WorkerDeleted(TypedDict):
+    deleted: bool
+    worker_id: str
+
+
+class DeadLetterView(TypedDict):
+    """A job that no worker could finish. `redriven_as`: the run that repeats it."""
+
+    error: str | None
+    flow_name: str | None
+    id: str
+    num_delivered: int | None
+    payload: str | None
+    reason: str
+    redriven_as: str | None
+    run_id: str | None
+    subject: str | None
+    tag: str | None
+    tags: list[str] | None
+    timestamp: float
+    worker_id: str | None
+
+
+class DeadLetterPage(TypedDict):
+    """Newest first. A page may be short although there are more: follow its cursor."""
+
+    items: list[DeadLetterView]
+    next_cursor: str | None
+
+
+class Redriven(TypedDict):
+    run_id: str
+
+
+class DeadLetterDiscarded(TypedDict):
+    discarded: bool
+    id: str
+
+
+class BulkError(TypedDict):
+    error: str
+    id: str
+
+
+class BulkOperation(TypedDict):
+    """`errors`: the first 100 items that failed. `done + failed + left` is `total`."""
+
+    action: str
+    created_at: float
+    done: int
+    ended_at: float | None
+    errors: list[BulkError]
+    failed: int
+    id: str
+    left: int
+    status: str
+    total: int
+
+
+class BulkPage(TypedDict):
+    """Newest first."""
+
+    items: list[BulkOperation]
+    next_cursor: str | None
+
+
+class BulkPreview(TypedDict):
+    """What an operation would act on: the number, and the first 20."""
+
+    count: int
+    items: list[Any]
+
+
+class Quantiles(TypedDict):
+    """Seconds; null if none of the runs has such a time."""
+
+    p50: float | None
+    p95: float | None
+    p99: float | None
+
+
+class StatsPoint(TypedDict):
+    """The runs that ended in a minute or hour. `at`: its start, in Unix seconds."""
+
+    at: float
+    count: int
+    duration: Quantiles
+    wait: Quantiles
+
+
+class StatsSeries(TypedDict):
+    """Without points for minutes or hours in which no run ended."""
+
+    key: str
+    points: list[StatsPoint]
+
+
+class Stats(TypedDict):
+    """Runs that ended, by status, flow or tag, per minute or hour. Times are Unix seconds."""
+
+    bucket: str
+    by: str
+    series: list[StatsSeries]
+    since: float
+    until: float
+
+
+class Secret(TypedDict):
+    """Its value never comes back."""
+
+    created_at: float
+    name: str
+    updated_at: float
+
+
+class SecretList(TypedDict):
+    items: list[Secret]
+    next_cursor: str | None
+
+
+class SecretDeleted(TypedDict):
+    deleted: bool
+    name: str
+
+
+class Variable(TypedDict):
+    created_at: float
+    name: str
+    updated_at: float
+    value: Any
+
+
+class VariableList(TypedDict):
+    items: list[Variable]
+    next_cursor: str | None
+
+
+class VariableDeleted(TypedDict):
+    deleted: bool
+    name: str
+
+
+class AlertView(TypedDict):
+    """`late_after_sec`: of `run.late`, `wait.overdue` and `limit.waiting`."""
+
+    channel: str
+    cooldown_sec: float
+    created_at: float
+    filter: str | None
+    late_after_sec: float | None
+    name: str
+    on: list[str]
+    updated_at: float
+
+
+class AlertPage(TypedDict):
+    """Newest first."""
+
+    items: list[AlertView]
+    next_cursor: str | None
+
+
+class AlertDeleted(TypedDict):
+    deleted: bool
+    name: str
+
+
+class ChannelView(TypedDict):
+    """Secrets and paths are `•••`. A generated `secret` is shown once, in the answer to its PUT."""
+
+    created_at: float
+    host: str
+    name: str
+    password: NotRequired[str]
+    port: NotRequired[int]
+    secret: NotRequired[str]
+    security: NotRequired[str]
+    sender: NotRequired[str]
+    to: NotRequired[list[str]]
+    type: str
+    updated_at: float
+    url: NotRequired[str]
+    username: NotRequired[str]
+
+
+class ChannelPage(TypedDict):
+    """Newest first."""
+
+    items: list[ChannelView]
+    next_cursor: str | None
+
+
+class ChannelDeleted(TypedDict):
+    deleted: bool
+    name: str
+
+
+class DeliveryView(TypedDict):
+    alert: str
+    attempts: int
+    channel: str
+    created_at: float
+    delivered_at: float | None
+    event_id: str
+    id: str
+    last_error: str | None
+    next_attempt_at: float | None
+    status: str
+    type: str
+
+
+class DeliveryDetail(TypedDict):
+    """With what is sent."""
+
+    alert: str
+    attempts: int
+    body: Any
+    channel: str
+    created_at: float
+    delivered_at: float | None
+    event_id: str
+    id: str
+    last_error: str | None
+    next_attempt_at: float | None
+    status: str
+    type: str
+
+
+class DeliveryPage(TypedDict):
+    """Newest first."""
+
+    items: list[DeliveryView]
+    next_cursor: str | None

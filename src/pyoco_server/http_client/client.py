@@ -9,6 +9,15 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, Self
 
+from pyoco_server.http_client.administration import ApiKeys, AsyncApiKeys, AuditCalls
+from pyoco_server.http_client.alerts import (
+    Alerts,
+    AsyncAlerts,
+    AsyncChannels,
+    AsyncDeliveries,
+    Channels,
+    Deliveries,
+)
 from pyoco_server.http_client.answers import (
     FlowDetails,
     FlowPage,
@@ -21,6 +30,7 @@ from pyoco_server.http_client.answers import (
     WheelDeleted,
     WheelEvent,
     WheelFile,
+    WorkerDeleted,
     WorkerPatched,
     WorkerRecord,
 )
@@ -31,6 +41,7 @@ from pyoco_server.http_client.executions import (
     Executions,
     WorkflowEvents,
 )
+from pyoco_server.http_client.operations import AsyncBulk, AsyncDeadLetters, Bulk, DeadLetters, StatsCalls
 from pyoco_server.http_client.runs import RunCalls
 from pyoco_server.http_client.schedules import (
     AsyncFlows,
@@ -42,9 +53,10 @@ from pyoco_server.http_client.schedules import (
     Schedules,
     difference,
 )
+from pyoco_server.http_client.secrets import AsyncSecrets, AsyncVariables, Secrets, Variables
 
 
-class ClientCalls(RunCalls):
+class ClientCalls(RunCalls, AuditCalls, StatsCalls):
     """All calls, on a session that blocks or one that is awaited."""
 
     def __init__(self, session: Session) -> None:
@@ -54,6 +66,14 @@ class ClientCalls(RunCalls):
         self.schedules = AsyncSchedules(session)
         self.flows = AsyncFlows(session)
         self.limits = AsyncLimits(session)
+        self.api_keys = AsyncApiKeys(session)
+        self.dead_letters = AsyncDeadLetters(session)
+        self.bulk = AsyncBulk(session)
+        self.secrets = AsyncSecrets(session)
+        self.variables = AsyncVariables(session)
+        self.alerts = AsyncAlerts(session)
+        self.channels = AsyncChannels(session)
+        self.deliveries = AsyncDeliveries(session)
 
     async def get_workers(
         self,
@@ -92,6 +112,11 @@ class ClientCalls(RunCalls):
         path = f"/workers/{segment(worker_id)}"
         worker: WorkerPatched = await self._call("PATCH", path, json={"hidden": hidden})
         return worker
+
+    async def delete_worker(self, worker_id: str) -> WorkerDeleted:
+        """Delete the record of a worker that is gone. Raises `Conflict` while it is alive."""
+        deleted: WorkerDeleted = await self._call("DELETE", f"/workers/{segment(worker_id)}", is_safe=False)
+        return deleted
 
     async def get_metrics(self) -> str:
         return (await self._send("GET", "/metrics")).text
@@ -202,6 +227,8 @@ class ClientCalls(RunCalls):
                     found = (await self.get_graph(document.id))["definition"]
                 case "limits":
                     found = await self.limits.get(document.id)
+                case "alerts":
+                    found = dict(await self.alerts.get(document.id))
                 case "actions":
                     actions = await self.events.list_actions()
                     found = next((one for one in actions if one["key"] == document.id), None)
@@ -225,6 +252,8 @@ class ClientCalls(RunCalls):
                 await self.events.put_template(document.id, document.body)
             case "limits":
                 await self.limits.put(document.id, **document.body)
+            case "alerts":
+                await self.alerts.put(document.id, **document.body)
             case _:
                 await self.schedules.put(document.id, **document.body)
 
@@ -287,6 +316,14 @@ class PyocoHttpClient:
         self.schedules = Schedules(self._calls.schedules)
         self.flows = Flows(self._calls.flows)
         self.limits = Limits(self._calls.limits)
+        self.api_keys = ApiKeys(self._calls.api_keys)
+        self.dead_letters = DeadLetters(self._calls.dead_letters)
+        self.bulk = Bulk(self._calls.bulk)
+        self.secrets = Secrets(self._calls.secrets)
+        self.variables = Variables(self._calls.variables)
+        self.alerts = Alerts(self._calls.alerts)
+        self.channels = Channels(self._calls.channels)
+        self.deliveries = Deliveries(self._calls.deliveries)
 
     run = blocking(ClientCalls.run)
     submit_run = blocking(ClientCalls.submit_run)
@@ -303,12 +340,15 @@ class PyocoHttpClient:
     watch_run = blocking_iterator(ClientCalls.watch_run)
     retry_run = blocking(ClientCalls.retry_run)
     cancel_run = blocking(ClientCalls.cancel_run)
+    delete_run = blocking(ClientCalls.delete_run)
     get_workers = blocking(ClientCalls.get_workers)
     list_flows = blocking(ClientCalls.list_flows)
     list_queues = blocking(ClientCalls.list_queues)
+    stats = blocking(ClientCalls.stats)
     pause_queue = blocking(ClientCalls.pause_queue)
     resume_queue = blocking(ClientCalls.resume_queue)
     patch_worker_hidden = blocking(ClientCalls.patch_worker_hidden)
+    delete_worker = blocking(ClientCalls.delete_worker)
     get_metrics = blocking(ClientCalls.get_metrics)
     get_health = blocking(ClientCalls.get_health)
     list_wheels = blocking(ClientCalls.list_wheels)
@@ -320,6 +360,7 @@ class PyocoHttpClient:
     get_graph = blocking(ClientCalls.get_graph)
     list_graphs = blocking(ClientCalls.list_graphs)
     apply = blocking(ClientCalls.apply)
+    list_audit = blocking(ClientCalls.list_audit)
     close = blocking(ClientCalls.close)
 
     def __enter__(self) -> Self:

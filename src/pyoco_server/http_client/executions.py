@@ -102,6 +102,11 @@ class AsyncExecutions(Calls):
         )
         return answer
 
+    async def delete(self, execution_id: str) -> Answer:
+        """It has to be archived; its id stays taken. Raises `Conflict`."""
+        answer: Answer = await self._call("DELETE", _path(execution_id), is_safe=False)
+        return answer
+
     async def archive(self, execution_id: str, reason: str | None = None) -> Answer:
         answer: Answer = await self._call(
             "POST", _path(execution_id, "/archive"), json=given({"reason": reason})
@@ -300,6 +305,7 @@ class Executions:
     command = blocking(AsyncExecutions.command)
     cancel = blocking(AsyncExecutions.cancel)
     archive = blocking(AsyncExecutions.archive)
+    delete = blocking(AsyncExecutions.delete)
     resume = blocking(AsyncExecutions.resume)
     rerun = blocking(AsyncExecutions.rerun)
 

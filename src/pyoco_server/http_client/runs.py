@@ -11,6 +11,7 @@ from pyoco_server.http_client.answers import (
     LogLine,
     Run,
     RunChange,
+    RunDeleted,
     RunLogs,
     RunPage,
     RunSummary,
@@ -292,6 +293,11 @@ class RunCalls(Calls):
                 if is_terminal(event):
                     return event["snapshot"]
         raise cancel_timed_out(run, timeout_sec)
+
+    async def delete_run(self, run_id: str) -> RunDeleted:
+        """Delete an ended run with its logs. Raises `Conflict` until it has ended."""
+        deleted: RunDeleted = await self._call("DELETE", run_path(run_id), is_safe=False)
+        return deleted
 
     async def _ended(self, run_id: str, deadline: float | None) -> Run:
         """The run when it has ended, or at the deadline."""

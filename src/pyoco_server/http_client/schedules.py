@@ -94,8 +94,8 @@ class AsyncSchedules(Calls):
     ) -> Answer:
         """Start the ticks from `first` to `last`; with `dry_run`, only show them."""
         body = {
-            "from": _time(first),
-            "to": _time(last),
+            "from": as_time(first),
+            "to": as_time(last),
             "only_missing": only_missing,
             "dry_run": dry_run,
         }
@@ -153,7 +153,7 @@ class AsyncFlows(Calls):
 
     async def pause(self, name: str, reason: str | None = None, until: Time | None = None) -> Answer:
         """Runs of the flow that are submitted from now on wait until it is resumed, or until `until`."""
-        body = given({"reason": reason, "until": _time(until)})
+        body = given({"reason": reason, "until": as_time(until)})
         answer: Answer = await self._call("POST", f"/flows/{segment(name)}/pause", json=body)
         return answer
 
@@ -218,13 +218,13 @@ def _timing(
         "cron": cron,
         "every_sec": every_sec,
         "timezone": timezone,
-        "starts_at": _time(starts_at),
-        "ends_at": _time(ends_at),
+        "starts_at": as_time(starts_at),
+        "ends_at": as_time(ends_at),
     }
     return given(fields)
 
 
-def _time(value: Time | None) -> float | str | None:
+def as_time(value: Time | None) -> float | str | None:
     """A `datetime` without a time zone is the server's to refuse."""
     return value.isoformat() if isinstance(value, datetime) else value
 
@@ -306,7 +306,7 @@ def _limit(name: str, more: str = "") -> str:
 
 
 class Document(NamedTuple):
-    """What a file says about a flow, a graph, a limit, an action, a template or a schedule."""
+    """What a file says about a flow, a graph, a limit, an alert, an action, a template or a schedule."""
 
     kind: str
     id: str
@@ -314,7 +314,7 @@ class Document(NamedTuple):
     path: Path
 
 
-KINDS: Final = ("flows", "graphs", "limits", "actions", "templates", "schedules")
+KINDS: Final = ("flows", "graphs", "limits", "alerts", "actions", "templates", "schedules")
 """Folders of a directory, in this order: a file may name what is in those before."""
 _DEFAULTS: Final[dict[str, dict[str, Any]]] = {
     "flows": dict.fromkeys(SETTINGS),
@@ -327,6 +327,7 @@ _DEFAULTS: Final[dict[str, dict[str, Any]]] = {
         "max_waiting": None,
         "description": None,
     },
+    "alerts": {"filter": None, "late_after_sec": None, "cooldown_sec": 0},
     "actions": {"flow_name": None, "tag": None, "params": {}, "graph_id": None, "concurrency": "allow"},
     "templates": {"year": 0, "month": 0, "mfcloud_url": None, "notes": None},
     "schedules": {
@@ -343,7 +344,7 @@ _DEFAULTS: Final[dict[str, dict[str, Any]]] = {
     },
 }
 """Of fields that a file may leave out. A schedule's time zone is the server's to choose."""
-_NAMES: Final = {"actions": "key", "flows": "name", "limits": "name"}
+_NAMES: Final = {"actions": "key", "alerts": "name", "flows": "name", "limits": "name"}
 """The field with the id of a definition, if it is not `id`."""
 _RETRY: Final = {
     "max_attempts": 1,

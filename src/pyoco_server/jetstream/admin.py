@@ -19,7 +19,14 @@ from pyoco_server.errors import IncompatibleNats, NatsUnavailable, NobodyAnswers
 from pyoco_server.jetstream.connection import ApiError, ErrorInReply, NatsConnection, dotted, raise_api_error
 from pyoco_server.jetstream.kv import scan
 from pyoco_server.jetstream.queue import DELAYED
-from pyoco_server.jetstream.streams import NOT_FOUND, StreamSpec, place_stream, resources, stream_config
+from pyoco_server.jetstream.streams import (
+    NOT_FOUND,
+    StreamSpec,
+    place_stream,
+    resources,
+    stream_config,
+    stream_info,
+)
 
 
 class StreamReport(Struct, frozen=True, kw_only=True):
@@ -28,6 +35,8 @@ class StreamReport(Struct, frozen=True, kw_only=True):
     state: Literal["ok", "missing", "different", "unusable"]
     """`different`: usable, but with other settings than the configuration."""
     differences: str = ""
+    bytes: int = 0
+    """On disk."""
 
 
 class WorkerReport(Struct, frozen=True):
@@ -63,9 +72,10 @@ async def inspect(connection: NatsConnection, config: NatsBackendConfig) -> Nats
 async def _inspect_stream(
     connection: NatsConnection, spec: StreamSpec, config: NatsBackendConfig
 ) -> StreamReport:
-    found = await stream_config(connection, spec.name)
-    if found is None:
+    info = await stream_info(connection, spec.name)
+    if info is None:
         return StreamReport(name=spec.name, purpose=spec.purpose, state="missing")
+    found = info["config"]
     wanted = {**spec.config, "num_replicas": config.jetstream_replicas}
     different = {key: value for key, value in wanted.items() if not _is_same(found.get(key), value)}
     unusable = [key for key, value in spec.must_match.items() if found.get(key) != value]
@@ -74,6 +84,7 @@ async def _inspect_stream(
         purpose=spec.purpose,
         state="unusable" if unusable else "different" if different else "ok",
         differences=", ".join(f"{key} {found.get(key)!r} not {value!r}" for key, value in different.items()),
+        bytes=info["state"]["bytes"],
     )
 
 

@@ -1,68 +1,23 @@
-"""A NATS connection that reconnects forever; the only place that translates errors of the nats library.
-
-Requests share one inbox. The library's `request` waits with `asyncio.wait_for`, which before Python 3.12 can
-swallow a cancellation, and creates a random token per call; here a counter and one timer per request suffice.
-"""
+"""A NATS connection that reconnects forever; the only place that translates errors of the nats library."""
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import count
 from typing import Any
 from weakref import WeakSet
 
 import msgspec
 import nats.errors
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 
-from pyoco_server.errors import IncompatibleNats, NatsUnauthorized, NatsUnavailable, NobodyAnswers
+from pyoco_server.errors import IncompatibleNats, NatsUnauthorized, NatsUnavailable
 from pyoco_server.jetstream.access import NO_ACCESS, Access, Client, no_tls, refusal_in, without_credentials
+from pyoco_server.jetstream.request_reply import Requests
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.ports.stores import WrongRevision
-
-_NOBODY = "nats unavailable: no responders; check that JetStream is enabled and permitted for this user"
-
-
-class Requests:
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._prefix = f"{client.new_inbox()}."
-        self._waiting: dict[str, asyncio.Future[Msg]] = {}
-        self._numbers = count(1)
-
-    async def open(self) -> None:
-        await self._client.subscribe(f"{self._prefix}*", cb=self._received)
-
-    async def send(self, subject: str, payload: bytes, headers: dict[str, str] | None, within: float) -> Msg:
-        """The reply. Raises NatsUnavailable after a timeout or without responders."""
-        loop = asyncio.get_running_loop()
-        token = str(next(self._numbers))
-        reply: asyncio.Future[Msg] = loop.create_future()
-        timer = loop.call_later(within, _time_out, reply)
-        self._waiting[token] = reply
-        try:
-            await self._client.publish(subject, payload, reply=self._prefix + token, headers=headers)
-            return await reply
-        finally:
-            timer.cancel()
-            self._waiting.pop(token, None)
-
-    async def _received(self, message: Msg) -> None:
-        reply = self._waiting.get(message.subject[len(self._prefix) :])
-        if reply is None or reply.done():
-            return
-        if not message.data and (message.headers or {}).get("Status") == "503":  # no responders
-            reply.set_exception(NobodyAnswers(_NOBODY))
-        else:
-            reply.set_result(message)
-
-
-def _time_out(reply: "asyncio.Future[Msg]") -> None:
-    if not reply.done():
-        reply.set_exception(NatsUnavailable("nats unavailable: request timed out"))
-
 
 log = get_logger(__name__)
 
@@ -74,6 +29,8 @@ PING_SEC = 2.0
 MAX_PINGS_OPEN = 2
 """Detects a server behind a broken network within seconds; then another server is tried."""
 MIN_SERVER_VERSION = (2, 11)
+MAX_SUBJECT = 900
+"""Characters. The server ends a connection that sends a line of more than 4,096 bytes."""
 _UNREACHABLE = (OSError, asyncio.TimeoutError, nats.errors.NoServersError, nats.errors.UnexpectedEOF)
 
 _WRONG_LAST_SEQUENCE = 10071
@@ -142,12 +99,11 @@ def raise_api_error(error: ErrorInReply) -> None:
 class KeptSubscription:
     """It is made again when the connection needs a new client."""
 
-    def __init__(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> None:
-        self._subject = subject
-        self._callback = callback
+    def __init__(self, subscribe: Callable[[Client], Awaitable[Subscription]]) -> None:
+        self._subscribe = subscribe
 
     async def begin(self, client: Client) -> None:
-        self._current = await client.subscribe(self._subject, cb=self._callback)
+        self._current = await self._subscribe(client)
 
     async def unsubscribe(self) -> None:
         await self._current.unsubscribe()
@@ -290,8 +246,7 @@ class NatsConnection:
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> Msg:
         """Raises NatsUnavailable when there is no reply within `timeout`."""
-        if not self._client.is_connected:
-            raise NatsUnavailable("nats unavailable: not connected")
+        self._require_sendable(subject)
         with translated():
             return await self._requests.send(
                 subject, payload, headers, self.request_timeout_sec if timeout is None else timeout
@@ -300,10 +255,15 @@ class NatsConnection:
     async def publish(
         self, subject: str, payload: bytes, reply: str = "", headers: dict[str, str] | None = None
     ) -> None:
-        if not self._client.is_connected:
-            raise NatsUnavailable("nats unavailable: not connected")
+        self._require_sendable(subject)
         with translated():
             await self._client.publish(subject, payload, reply=reply, headers=headers)
+
+    def _require_sendable(self, subject: str) -> None:
+        if len(subject) > MAX_SUBJECT:
+            raise NatsUnavailable(f"nats unavailable: a subject of {len(subject)} characters")
+        if not self._client.is_connected:
+            raise NatsUnavailable("nats unavailable: not connected")
 
     async def publish_acked(self, subject: str, payload: bytes, headers: dict[str, str]) -> PubAck:
         """Publish to a stream and wait for the ack. Raises WrongRevision for an unexpected revision.
@@ -344,7 +304,14 @@ class NatsConnection:
 
     async def subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> KeptSubscription:
         """For as long as the caller keeps it."""
-        kept = KeptSubscription(subject, callback)
+        return await self._kept(lambda client: client.subscribe(subject, cb=callback))
+
+    async def subscribe_directly(self, subject: str, callback: Callable[[Any], None]) -> KeptSubscription:
+        """The same for a callback that does next to nothing, e.g. puts the message into a list."""
+        return await self._kept(lambda client: client.subscribe_directly(subject, callback))
+
+    async def _kept(self, subscribe: Callable[[Client], Awaitable[Subscription]]) -> KeptSubscription:
+        kept = KeptSubscription(subscribe)
         with translated():
             await kept.begin(self._client)
         self._subscriptions.add(kept)

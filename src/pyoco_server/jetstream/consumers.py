@@ -18,11 +18,11 @@ from pyoco_server.jetstream.connection import (
     translated,
 )
 from pyoco_server.jetstream.pull_consumer import PullConsumer, sequence_in_stream
+from pyoco_server.jetstream.storage import JetStreamTime
 from pyoco_server.jetstream.streams import (
     CONSUMER_EXISTS,
     CONSUMER_NOT_FOUND,
     NANOSECONDS,
-    JetStreamTime,
 )
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.ports.queues import NoRoomForLane

@@ -29,8 +29,15 @@ log = get_logger(__name__)
 
 class JetStreamExecutionLog:
     def __init__(
-        self, connection: NatsConnection, stream: str, subject_prefix: str, *, is_replicated: bool
+        self,
+        connection: NatsConnection,
+        stream: str,
+        subject_prefix: str,
+        *,
+        is_replicated: bool,
+        allows_ttl: bool = False,
     ) -> None:
+        self._allows_ttl = allows_ttl
         self._connection = connection
         self._stream = stream
         self._prefix = subject_prefix
@@ -52,6 +59,22 @@ class JetStreamExecutionLog:
             raise
         except NatsUnavailable:
             return await self._retry(subject, data, headers, expected, commit)
+
+    async def bury(self, logged: LoggedCommit, expected: Revision, ttl_sec: float | None = None) -> None:
+        """Older streams allow no TTL; then it stays."""
+        commit = logged.commit
+        headers = {
+            "Nats-Msg-Id": commit.command_id,
+            "Nats-Expected-Last-Subject-Sequence": str(expected),
+        }
+        if ttl_sec is not None and self._allows_ttl:
+            headers["Nats-TTL"] = str(max(1, int(ttl_sec)))
+        subject = f"{self._prefix}.{commit.execution_id}"
+        await self._connection.publish_acked(subject, encode_commit(logged), headers)
+
+    async def erase(self, execution_id: str) -> None:
+        subject = f"{self._prefix}.{execution_id}"
+        await self._connection.api(f"STREAM.PURGE.{self._stream}", {"filter": subject, "keep": 1})
 
     async def _retry(
         self, subject: str, data: bytes, headers: dict[str, str], expected: Revision, commit: Commit

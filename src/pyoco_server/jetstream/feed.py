@@ -8,6 +8,7 @@ last position. Nothing is acknowledged, and a killed gateway leaves no consumer 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 from nats.aio.msg import Msg
@@ -19,7 +20,7 @@ from pyoco_server.jetstream.kv import is_removal
 from pyoco_server.jetstream.pull_consumer import DeliveryFacts, PullConsumer, delivery_facts
 from pyoco_server.jetstream.streams import CONSUMER_NOT_FOUND, NANOSECONDS, NOT_FOUND
 from pyoco_server.logs import get_logger
-from pyoco_server.usecases.ports.stores import Change, FeedBatch, FeedPosition, Revision
+from pyoco_server.usecases.ports.stores import NO_HORIZON, Change, FeedBatch, FeedPosition, Revision
 
 INACTIVE_SEC = 60.0
 """The server removes a consumer after this time without requests."""
@@ -199,8 +200,14 @@ class StreamFeed(Generic[T]):
             start or FeedPosition(created, Revision(0)),
             self._contact,
         )
-        await reading.open(is_reset=start is None, is_empty=consumer["num_pending"] == 0)
+        horizon = Revision(info["state"]["last_seq"]) if start is None else NO_HORIZON
+        await reading.open(is_reset=start is None, pending=consumer["num_pending"], horizon=horizon)
         return reading
+
+    async def end(self) -> FeedPosition:
+        """The position after everything that is stored now."""
+        info = await self._stream_info()
+        return FeedPosition(info["created"], Revision(info["state"]["last_seq"]))
 
     async def _stream_info(self) -> dict[str, Any]:
         try:
@@ -276,11 +283,13 @@ class _Reading(Generic[T]):
             self._wake.set,
             on_heartbeat=self._compare,
             heartbeat=HEARTBEAT_SEC,
+            is_direct=True,
         )
 
-    async def open(self, *, is_reset: bool, is_empty: bool) -> None:
+    async def open(self, *, is_reset: bool, pending: int, horizon: Revision) -> None:
         self._is_reset = is_reset
-        self._is_empty = is_empty
+        self._pending = pending
+        self._horizon = horizon
         await self._pull.open()
         self._connection.on_reconnect(self._doubt)
 
@@ -290,10 +299,16 @@ class _Reading(Generic[T]):
         The server refused a request, a message was missed, or the consumer is silent: it lives on one node,
         which may be partitioned from the others.
         """
-        if self._is_empty:
+        if not self._pending:
             self._contact.confirm()
-        if self._is_reset or self._is_empty:
-            yield FeedBatch([], self._position, is_reset=self._is_reset, is_caught_up=self._is_empty)
+        yield FeedBatch(
+            [],
+            self._position,
+            is_reset=self._is_reset,
+            is_caught_up=not self._pending,
+            pending=self._pending,
+            horizon=self._horizon,
+        )
         while self._pull.refusal is None and not self._has_missed:
             if self._pull.is_silent or (self._is_in_doubt and await self._is_behind()):
                 return
@@ -359,7 +374,7 @@ class _Reading(Generic[T]):
         is_caught_up = pending == 0 and not self._has_missed
         if pending <= NEARLY_ALL and not self._has_missed:
             self._contact.confirm()
-        return FeedBatch(changes, self._position, is_reset=False, is_caught_up=is_caught_up)
+        return FeedBatch(changes, self._position, is_reset=False, is_caught_up=is_caught_up, pending=pending)
 
     async def close(self) -> None:
         self._connection.forget_callback(self._doubt)
@@ -383,6 +398,7 @@ def _expiry(ttl: str | None, max_age: float, at: float) -> float | None:
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 
 
+@lru_cache(maxsize=1024)
 def _parse_duration(text: str) -> float | None:
     """Seconds, or a duration as Go writes it (`1h30m`)."""
     if text.isdigit():

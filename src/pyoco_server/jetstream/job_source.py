@@ -18,7 +18,8 @@ from pyoco_server.jetstream.consumers import ensure_consumer
 from pyoco_server.jetstream.kv import KvStore
 from pyoco_server.jetstream.pull_consumer import PullConsumer, sequence_in_stream, times_delivered
 from pyoco_server.jetstream.queue import RETENTION_HEADER, REVISION_HEADER
-from pyoco_server.jetstream.streams import JetStreamTime, ensure_stream, queues_bucket
+from pyoco_server.jetstream.storage import JetStreamTime
+from pyoco_server.jetstream.streams import ensure_stream, queues_bucket
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.ports.stores import Revision
 
@@ -62,7 +63,7 @@ class JetStreamDelivery:
     def retention_sec(self) -> float | None:
         text = (self._message.headers or {}).get(RETENTION_HEADER, "")
         try:
-            return float(text) or None
+            return float(text)
         except ValueError:
             return None
 

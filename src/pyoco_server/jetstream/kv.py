@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Generic, TypeVar
@@ -24,8 +25,12 @@ T = TypeVar("T")
 R = TypeVar("R")
 log = get_logger(__name__)
 
+MAX_KEY = 512
+_NO_KEY = re.compile(r"[\s*>]|^\.|\.\.|\.$")
 _EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 NO_MESSAGE = 10037
+GONE = frozenset({NO_MESSAGE, 10043})
+"""No message found; sequence not found."""
 _REMOVED_MARKER_TTL = "24h"
 """Long enough for every follower, including one that was down for a while."""
 
@@ -79,7 +84,7 @@ class KvStore(Generic[T]):
             return await self.update(key, value, entry.revision)
 
     async def get(self, key: str) -> Versioned[T] | None:
-        entry = await self._last(key)
+        entry = await self._last(key) if is_key(key) else None
         if entry is None or entry.is_removed:
             return None
         value = await off_loop(len(entry.data), self._decode, entry.data)
@@ -88,7 +93,7 @@ class KvStore(Generic[T]):
     async def update(self, key: str, value: T, expected: Revision) -> Revision:
         data = self._encode(value)
         headers = {_EXPECTED: str(expected)}
-        ttl = self._ttl_of(value) if self._message_ttl else None
+        ttl = self._ttl(key, value) if self._message_ttl else None
         if ttl is not None:
             headers["Nats-TTL"] = str(max(1, int(ttl)))
         try:
@@ -98,6 +103,9 @@ class KvStore(Generic[T]):
         except PayloadTooLarge as error:
             raise SnapshotTooLarge(f"{self._prefix}{key}: {len(data)} bytes, {error}") from error
         return Revision(ack.seq)
+
+    def _ttl(self, key: str, value: T) -> float | None:  # noqa: ARG002 - for a bucket that goes by keys
+        return self._ttl_of(value)
 
     async def remove(self, key: str, expected: Revision | None) -> None:
         headers = {"KV-Operation": "PURGE", "Nats-Rollup": "sub"}
@@ -143,6 +151,11 @@ class KvStore(Generic[T]):
         message = answer["message"]
         headers = _parse_headers(base64.b64decode(message.get("hdrs", "")))
         return _Entry(base64.b64decode(message.get("data", "")), message["seq"], headers)
+
+
+def is_key(text: str) -> bool:
+    """Whether a value can be stored under it. The text may come from a record that anybody wrote."""
+    return 0 < len(text) <= MAX_KEY and text.isprintable() and _NO_KEY.search(text) is None
 
 
 def _parse_headers(raw: bytes) -> dict[str, str]:
@@ -264,6 +277,7 @@ class StoredMessage(Struct, frozen=True):
     sequence: int
     subject: str
     data: bytes
+    headers: Mapping[str, str] = {}
 
 
 async def next_of_leader(
@@ -277,17 +291,24 @@ async def last_of_leader(connection: NatsConnection, stream: str, subject: str) 
     return await _of_leader(connection, stream, {"last_by_subj": subject})
 
 
+async def at_leader(connection: NatsConnection, stream: str, sequence: int) -> StoredMessage | None:
+    return await _of_leader(connection, stream, {"seq": sequence})
+
+
 async def _of_leader(
     connection: NatsConnection, stream: str, wanted: dict[str, object]
 ) -> StoredMessage | None:
     try:
         answer = await connection.api(f"STREAM.MSG.GET.{stream}", wanted)
     except ApiError as error:
-        if error.err_code == NO_MESSAGE:
+        if error.err_code in GONE:
             return None
         raise
     message = answer["message"]
-    return StoredMessage(message["seq"], message["subject"], base64.b64decode(message.get("data", "")))
+    headers = _parse_headers(base64.b64decode(message.get("hdrs", "")))
+    return StoredMessage(
+        message["seq"], message["subject"], base64.b64decode(message.get("data", "")), headers
+    )
 
 
 # Run logs: a stream with one subject per run
@@ -320,6 +341,9 @@ class LogStream:
         await self._connection.publish(
             f"{self._prefix}.{run_id}", codec.encode(lines), headers={"Nats-Expected-Stream": _NO_STREAM}
         )
+
+    async def remove(self, run_id: str) -> None:
+        await self._connection.api(f"STREAM.PURGE.{self._stream}", {"filter": f"{self._prefix}.{run_id}"})
 
     async def read(self, run_id: str, after: int = 0) -> AsyncGenerator[LogRecord, None]:
         subject = f"{self._prefix}.{run_id}"

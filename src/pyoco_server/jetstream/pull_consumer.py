@@ -39,7 +39,7 @@ class PullConsumer:
     unshared consumer, a number above the received ones means a lost message.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each caller names what it needs
         self,
         connection: NatsConnection,
         stream: str,
@@ -49,7 +49,10 @@ class PullConsumer:
         *,
         on_heartbeat: Callable[[int], None] = lambda _: None,
         heartbeat: float = HEARTBEAT_SEC,
+        is_direct: bool = False,
     ) -> None:
+        """`is_direct`: `on_message` does next to nothing, and is called where the connection is read."""
+        self._is_direct = is_direct
         self._connection = connection
         self._subject = connection.api_subject(f"CONSUMER.MSG.NEXT.{stream}.{consumer}")
         self._consumer = consumer
@@ -77,7 +80,14 @@ class PullConsumer:
 
     async def _subscribe(self) -> None:
         inbox = self._connection.new_inbox()
-        self._subscription = await self._connection.subscribe(f"{inbox}.*", partial(self._received, inbox))
+        if self._is_direct:
+            self._subscription = await self._connection.subscribe_directly(
+                f"{inbox}.*", partial(self._take, inbox)
+            )
+        else:
+            self._subscription = await self._connection.subscribe(
+                f"{inbox}.*", partial(self._received, inbox)
+            )
         self._inbox = inbox  # only now, so that no request precedes the subscription
 
     async def close(self) -> None:
@@ -172,6 +182,9 @@ class PullConsumer:
         event.clear()
 
     async def _received(self, inbox: str, message: Msg) -> None:
+        self._take(inbox, message)
+
+    def _take(self, inbox: str, message: Msg) -> None:
         """A message keeps its stored subject; only a status has the inbox of its request as subject."""
         status = (message.headers or {}).get("Status")
         self._received_at = _now()

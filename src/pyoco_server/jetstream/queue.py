@@ -1,4 +1,4 @@
-"""The work queue with a subject for each lane of a tag, dead letters, undeliverable jobs, and timers.
+"""The work queue with a subject for each lane of a tag, undeliverable jobs, and timers.
 
 A delayed job is a scheduled message: it waits under a subject of its own, which no worker's consumer reads,
 and the server puts it on its tag's subject when it is due.
@@ -23,12 +23,20 @@ from nats.aio.msg import Msg
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
 from pyoco_server.domain.queues import lane_of
-from pyoco_server.domain.runs.jobs import DeadLetter, Job, message_id_of
+from pyoco_server.domain.runs.jobs import Job, message_id_of
 from pyoco_server.errors import NatsUnavailable, RequestTooLarge, TimersUnsupported
 from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge, dotted, translated
-from pyoco_server.jetstream.kv import StoredMessage, last_of_leader, next_of_leader, scan, sequence_of
+from pyoco_server.jetstream.kv import (
+    GONE,
+    StoredMessage,
+    last_of_leader,
+    next_of_leader,
+    scan,
+    sequence_of,
+)
 from pyoco_server.jetstream.pull_consumer import SharedConsumer, sequence_in_stream
-from pyoco_server.jetstream.streams import JetStreamTime, ensure_streams
+from pyoco_server.jetstream.storage import JetStreamTime
+from pyoco_server.jetstream.streams import ensure_streams
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.ports.runs import HeldJob, QueuedJob, QueuedMessage
 from pyoco_server.usecases.ports.stores import Revision
@@ -72,12 +80,12 @@ class WorkQueue:
         subject_prefix: str,
         *,
         scans: NatsConnection | None = None,
-        retention_sec: float = 0.0,
+        retention_sec: float | None = None,
         allows_schedules: bool = True,
     ) -> None:
         """`scans`: a connection for long reads, so that they do not delay submits."""
         self._allows_schedules = allows_schedules
-        self._retention = {RETENTION_HEADER: str(retention_sec)} if retention_sec else {}
+        self._retention = {} if retention_sec is None else {RETENTION_HEADER: str(retention_sec)}
         self._connection = connection
         self._scans = scans or connection
         self._stream = stream
@@ -246,28 +254,11 @@ def _consumer(info: dict[str, Any]) -> _Consumer:
     )
 
 
-class DlqStream:
-    def __init__(self, connection: NatsConnection, stream: str, subject_prefix: str) -> None:
-        self._connection = connection
-        self._stream = stream
-        self._prefix = subject_prefix
-
-    async def publish(self, letter: DeadLetter, tag: str) -> None:
-        await self._connection.publish_acked(f"{self._prefix}.{tag}", codec.encode(letter), {})
-
-    async def count(self) -> int:
-        info = await self._connection.api(f"STREAM.INFO.{self._stream}")
-        count: int = info["state"]["messages"]
-        return count
-
-
 # Undeliverable jobs
 
 log = get_logger(__name__)
 
 DURABLE = "pyoco_gateways"
-_NO_MESSAGE = frozenset({10037, 10043})
-"""No message found; sequence not found."""
 
 
 class _Advisory(msgspec.Struct):
@@ -294,7 +285,7 @@ class JetStreamUndeliverableJob:
         try:
             answer = await self._connection.api(f"STREAM.MSG.GET.{self._stream}", {"seq": self.sequence})
         except ApiError as error:
-            if error.err_code in _NO_MESSAGE:
+            if error.err_code in GONE:
                 return None
             raise
         stored = answer["message"]
@@ -305,7 +296,7 @@ class JetStreamUndeliverableJob:
         try:
             await self._connection.api(f"STREAM.MSG.DELETE.{self._stream}", body)
         except ApiError as error:
-            if error.err_code not in _NO_MESSAGE:
+            if error.err_code not in GONE:
                 raise
 
     async def settle(self) -> None:

@@ -1,9 +1,8 @@
-"""The streams and buckets that the product requires: their settings, their creation, a storage check."""
+"""The streams and buckets that the product requires: their settings and their creation."""
 
 import asyncio
 import time
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
 from msgspec import Struct, field
@@ -27,6 +26,7 @@ LEAST_BYTES = 1024 * 1024
 
 NANOSECONDS = 1_000_000_000
 MANAGEMENT_TIMEOUT_SEC = 15.0
+UPDATE_TIMEOUT_SEC = 5.0
 CREATE_ATTEMPTS = 4
 """Creating a stream syncs files to disk, which takes seconds on a busy machine."""
 _NO_PEERS = 10005
@@ -36,7 +36,12 @@ PEERS_RETRY_SEC = 0.25
 
 
 TRAIL_MAX_BYTES = 256 * 1024 * 1024
-TICKS_MAX_AGE_SEC = 90 * 86_400.0
+BULK_MAX_AGE_SEC = 90 * 86_400.0
+"""Of operations since their last change, and of what is left of their items."""
+STATS_MAX_AGE_SEC = 91 * 86_400.0
+"""Of hours since their last run, and of the position: after that nothing in the bucket is shown."""
+DELIVERIES_MAX_AGE_SEC = 30 * 86_400.0
+"""Of deliveries since their last change."""
 ADVISORIES_MAX_AGE_SEC = 604_800.0
 """Advisory retention; after a longer outage the sweep finds such jobs."""
 
@@ -88,15 +93,22 @@ def limits_stream(
 
 
 def kept_stream(name: str, purpose: str, subject_prefix: str) -> StreamSpec:
-    """A log that keeps everything."""
+    """A log that keeps everything, except what is deleted."""
     config = {
         "subjects": [f"{subject_prefix}.>"],
         "retention": "limits",
         "discard": "new",
         "storage": "file",
         "allow_direct": True,
+        "allow_msg_ttl": True,
     }
-    return StreamSpec(name=name, purpose=purpose, config=config, must_match={"subjects": config["subjects"]})
+    return StreamSpec(
+        name=name,
+        purpose=purpose,
+        config=config,
+        must_match={"subjects": config["subjects"]},
+        follows={"allow_msg_ttl": True},
+    )
 
 
 def max_deliveries_subject(stream: str) -> str:
@@ -143,6 +155,11 @@ def deletable_bucket(bucket: str, purpose: str) -> StreamSpec:
     return replace(spec, config={**spec.config, "deny_delete": False})
 
 
+def retained(spec: StreamSpec) -> StreamSpec:
+    """The retention of the settings also counts for what is stored already."""
+    return replace(spec, follows={**spec.follows, "max_age": spec.config["max_age"]})
+
+
 def object_store(bucket: str, purpose: str) -> StreamSpec:
     """A standard NATS object store: chunks and metadata in one stream."""
     config = {
@@ -172,13 +189,16 @@ def worker_resources(config: NatsBackendConfig) -> list[StreamSpec]:
 def _run_resources(config: NatsBackendConfig) -> list[StreamSpec]:
     return [
         work_stream(config.work_stream, "work queue", config.work_subject_prefix),
-        limits_stream(
-            config.dlq_stream,
-            "dead letter",
-            config.dlq_subject_prefix,
-            max_age_sec=config.dlq_max_age_sec,
-            max_msgs=config.dlq_max_msgs,
-            max_bytes=config.dlq_max_bytes,
+        replace(
+            limits_stream(
+                config.dlq_stream,
+                "dead letter",
+                config.dlq_subject_prefix,
+                max_age_sec=config.dlq_max_age_sec,
+                max_msgs=config.dlq_max_msgs,
+                max_bytes=config.dlq_max_bytes,
+            ),
+            follows={"allow_direct": True},  # another implementation may have made it; lists read it directly
         ),
         limits_stream(
             config.logs_stream,
@@ -207,8 +227,11 @@ def resources(config: NatsBackendConfig) -> list[StreamSpec]:
         ),
         work_stream(config.timers_stream, "timer", config.timers_subject_prefix),
         queues_bucket(config),
+        # A mark is younger than its letter, so it is kept for longer.
+        kv_bucket(config.dead_letters_kv_bucket, "dead letter mark", ttl_sec=config.dlq_max_age_sec),
         kv_bucket(config.idempotency_kv_bucket, "idempotency key", ttl_sec=config.idempotency_ttl_sec),
         kv_bucket(config.auth_kv_bucket, "API key"),
+        kv_bucket(config.secrets_kv_bucket, "secret"),
         kv_bucket(config.wheel_history_kv_bucket, "wheel history", ttl_sec=config.wheel_history_ttl_sec),
         object_store(config.wheel_object_store_bucket, "wheel"),
         kept_stream(config.executions_stream, "execution log", config.executions_subject_prefix),
@@ -217,9 +240,19 @@ def resources(config: NatsBackendConfig) -> list[StreamSpec]:
         kv_bucket(config.graphs_kv_bucket, "graph"),
         kv_bucket(config.flows_kv_bucket, "flow"),
         kv_bucket(config.schedules_kv_bucket, "schedule"),
-        history_bucket(
-            config.ticks_kv_bucket, "tick", ttl_sec=TICKS_MAX_AGE_SEC, max_bytes=config.ticks_max_bytes
+        retained(
+            history_bucket(
+                config.ticks_kv_bucket,
+                "tick",
+                ttl_sec=config.ticks_retention_sec,
+                max_bytes=config.ticks_max_bytes,
+            )
         ),
+        kv_bucket(config.bulk_kv_bucket, "bulk operation", ttl_sec=BULK_MAX_AGE_SEC),
+        kv_bucket(config.bulk_items_kv_bucket, "items of bulk operations", ttl_sec=BULK_MAX_AGE_SEC),
+        kv_bucket(config.stats_kv_bucket, "statistics", ttl_sec=STATS_MAX_AGE_SEC),
+        kv_bucket(config.alerts_kv_bucket, "alert"),
+        kv_bucket(config.deliveries_kv_bucket, "delivery", ttl_sec=DELIVERIES_MAX_AGE_SEC),
         kv_bucket(config.limits_kv_bucket, "limit"),
         kv_bucket(config.limit_holders_kv_bucket, "limit holders"),
         *event_resources(config),
@@ -237,19 +270,23 @@ def event_resources(config: NatsBackendConfig) -> list[StreamSpec]:
         receipts_bucket(config.workflow_receipts_kv_bucket, "workflow event receipt"),
         deletable_bucket(config.workflow_retry_kv_bucket, "retry job"),
         deletable_bucket(config.workflow_resumes_kv_bucket, "kept resume"),
-        limits_stream(
-            config.audit_stream,
-            "audit",
-            config.audit_subject_prefix,
-            max_age_sec=config.audit_max_age_sec,
-            max_msgs=-1,
-            max_bytes=config.audit_max_bytes,
+        retained(
+            limits_stream(
+                config.audit_stream,
+                "audit",
+                config.audit_subject_prefix,
+                max_age_sec=config.audit_max_age_sec,
+                max_msgs=-1,
+                max_bytes=config.audit_max_bytes,
+            )
         ),
-        limits_stream(
-            *audit_trail_names(config),
-            max_age_sec=config.audit_max_age_sec,
-            max_msgs=-1,
-            max_bytes=TRAIL_MAX_BYTES,
+        retained(
+            limits_stream(
+                *audit_trail_names(config),
+                max_age_sec=config.audit_max_age_sec,
+                max_msgs=-1,
+                max_bytes=TRAIL_MAX_BYTES,
+            )
         ),
     ]
 
@@ -273,14 +310,23 @@ def _reserves(spec: StreamSpec) -> bool:
 
 
 async def stream_config(connection: NatsConnection, name: str) -> dict[str, Any] | None:
+    answer = await stream_info(connection, name)
+    return None if answer is None else answer["config"]
+
+
+async def stream_bytes(connection: NatsConnection, name: str) -> int | None:
+    """Its size on disk; None: there is no such stream."""
+    answer = await stream_info(connection, name)
+    return None if answer is None else answer["state"]["bytes"]
+
+
+async def stream_info(connection: NatsConnection, name: str) -> dict[str, Any] | None:
     try:
-        answer = await connection.api(f"STREAM.INFO.{name}")
+        return await connection.api(f"STREAM.INFO.{name}")
     except ApiError as error:
         if error.err_code == NOT_FOUND:
             return None
         raise
-    config: dict[str, Any] = answer["config"]
-    return config
 
 
 async def ensure_stream(connection: NatsConnection, spec: StreamSpec, replicas: int) -> dict[str, Any]:
@@ -300,11 +346,14 @@ async def ensure_stream(connection: NatsConnection, spec: StreamSpec, replicas: 
 
 
 async def _update(connection: NatsConnection, spec: StreamSpec, found: dict[str, Any]) -> dict[str, Any]:
-    """An operator may have set what excludes the new setting. The stream is used as it is."""
+    """An operator may have set what excludes the new setting. The stream is used as it is.
+
+    So it is if this account has no right to update it, which NATS does not answer.
+    """
     body = {**found, **spec.follows}
     try:
-        answer = await connection.api(f"STREAM.UPDATE.{spec.name}", body, MANAGEMENT_TIMEOUT_SEC)
-    except ApiError as error:
+        answer = await connection.api(f"STREAM.UPDATE.{spec.name}", body, UPDATE_TIMEOUT_SEC)
+    except NatsUnavailable as error:
         log.warning(
             "stream could not be updated; using it as it is",
             action="stream.not_updated",
@@ -411,39 +460,3 @@ def _sizes(wanted: int) -> list[int]:
     while sizes[-1] // 16 >= LEAST_BYTES:
         sizes.append(sizes[-1] // 16)
     return sizes
-
-
-# Storage check
-
-STORAGE_KEY = "storage"
-
-
-class JetStreamStorage:
-    def __init__(self, connection: NatsConnection, config: NatsBackendConfig) -> None:
-        self._connection = connection
-        self._config = config
-        self._wanted = [spec.name for spec in resources(config)]
-
-    async def check(self) -> None:
-        found = await asyncio.gather(*(stream_config(self._connection, name) for name in self._wanted))
-        missing = [name for name, config in zip(self._wanted, found, strict=True) if config is None]
-        if missing:
-            log.error("streams were deleted; recreating them", action="storage.restore", streams=missing)
-            await ensure_streams(self._connection, self._config)
-        await self._connection.publish_acked(f"$KV.{self._config.leases_kv_bucket}.{STORAGE_KEY}", b"{}", {})
-
-
-# Server time, from the stream leader's replies.
-
-
-class JetStreamTime:
-    def __init__(self, connection: NatsConnection, stream: str) -> None:
-        self._connection = connection
-        self._stream = stream
-
-    async def now(self) -> float:
-        answer = await self._connection.api(f"STREAM.INFO.{self._stream}")
-        try:
-            return datetime.fromisoformat(answer["ts"]).timestamp()
-        except (KeyError, TypeError, ValueError) as error:
-            raise NatsUnavailable(f"nats unavailable: no timestamp in the info of {self._stream}") from error

@@ -12,6 +12,10 @@ from typing import Any
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
+from pyoco_server.domain.alerts.deliveries import Delivery, decode_delivery
+from pyoco_server.domain.alerts.model import AlertRecord, decode_alert_record
+from pyoco_server.domain.bulk import BulkChunk, BulkRecord
+from pyoco_server.domain.dead_letters import LetterMark
 from pyoco_server.domain.executions.codec import decode_record, encode_record
 from pyoco_server.domain.executions.records import ExecutionRecord
 from pyoco_server.domain.fleet import LeaseRecord, WorkerRecord
@@ -22,6 +26,8 @@ from pyoco_server.domain.queues import Lane, Pause, QueueRecord
 from pyoco_server.domain.runs.claims import IdempotencyClaim
 from pyoco_server.domain.runs.model import FlowFile, RunSnapshot, trim_snapshot
 from pyoco_server.domain.schedules.model import Schedule, TickPage
+from pyoco_server.domain.secrets.model import SecretRecord, VariableRecord
+from pyoco_server.domain.stats.records import CountPosition, RunEnd, decode_count_position, decode_run_end
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.memory.queue import MemoryDeadLetters, MemoryQueue, MemoryUndeliverable
 from pyoco_server.memory.stores import (
@@ -31,8 +37,10 @@ from pyoco_server.memory.stores import (
     MemoryExecutionLog,
     MemoryGraphs,
     MemoryListedStore,
+    MemoryStats,
     MemoryStore,
     MemoryTaskLogs,
+    MemoryView,
     MemoryWheelHistory,
     MemoryWheels,
 )
@@ -40,6 +48,7 @@ from pyoco_server.read_model.executions import SqliteExecutionIndex
 from pyoco_server.read_model.runs import SqliteRunIndex
 from pyoco_server.usecases.concurrency import wait_at_most
 from pyoco_server.usecases.coordination import SharedClock
+from pyoco_server.usecases.ports.alerts import NoticedState, decode_noticed_state
 from pyoco_server.usecases.ports.stores import Clock
 
 # The store's clock is that of this machine, or of a test.
@@ -76,6 +85,7 @@ class MemorySignals:
 class MemoryStorage:
     def __init__(self) -> None:
         self.is_full = False
+        self.sizes: dict[str, int] = {}
 
     async def check(self) -> None:
         if self.is_full:
@@ -210,6 +220,36 @@ class MemoryLanes:
         return self._queue.subjects_of([lane.tag])[lane]
 
 
+# Alerts: their own stores, and the feeds of others
+
+
+@dataclass(frozen=True)
+class MemoryAlerts:
+    runs: MemoryStore[RunSnapshot]
+    executions: MemoryExecutionLog
+    schedules: MemoryStore[Schedule]
+    letters: MemoryDeadLetters
+    definitions: MemoryStore[AlertRecord]
+    deliveries: MemoryStore[Delivery]
+    state: MemoryStore[NoticedState]
+
+    @property
+    def definition_feed(self) -> MemoryStore[AlertRecord]:
+        return self.definitions
+
+    @property
+    def delivery_feed(self) -> MemoryStore[Delivery]:
+        return self.deliveries
+
+
+def alert_stores() -> dict[str, Any]:
+    return {
+        "definitions": MemoryStore(codec.encode, decode_alert_record),
+        "deliveries": MemoryStore(codec.encode, decode_delivery),
+        "state": MemoryStore(codec.encode, decode_noticed_state),
+    }
+
+
 @dataclass(frozen=True)
 class MemoryBackend:
     runs: MemoryStore[RunSnapshot]
@@ -220,12 +260,21 @@ class MemoryBackend:
     dead_letters: MemoryDeadLetters = field(default_factory=MemoryDeadLetters)
     task_logs: MemoryTaskLogs = field(default_factory=MemoryTaskLogs)
     run_signals: MemorySignals = field(default_factory=MemorySignals)
+    secrets: MemoryListedStore[SecretRecord] = field(
+        default_factory=lambda: MemoryListedStore(codec.decode_secret)
+    )
+    variables: MemoryListedStore[VariableRecord] = field(
+        default_factory=lambda: MemoryListedStore(codec.decode_variable)
+    )
     is_available: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryGatewayBackend(MemoryBackend):
     claims: MemoryStore[IdempotencyClaim]
+    letter_marks: MemoryStore[LetterMark] = field(
+        default_factory=lambda: MemoryStore(codec.encode, codec.decode_letter_mark)
+    )
     flow_files: MemoryListedStore[FlowFile] = field(
         default_factory=lambda: MemoryListedStore(codec.decode_flow_file, codec.decode_listed_flow_file)
     )
@@ -254,15 +303,32 @@ class MemoryGatewayBackend(MemoryBackend):
         default_factory=lambda: MemoryStore(codec.encode, codec.decode_tick_page)
     )
     change_log: MemoryChangeLog = field(default_factory=MemoryChangeLog)
+    bulk_operations: MemoryStore[BulkRecord] = field(
+        default_factory=lambda: MemoryStore(codec.encode, codec.decode_bulk)
+    )
+    bulk_chunks: MemoryStore[BulkChunk] = field(
+        default_factory=lambda: MemoryStore(codec.encode, codec.decode_bulk_chunk)
+    )
+    stats_records: MemoryStats = field(default_factory=MemoryStats)
+    count_positions: MemoryStore[CountPosition] = field(
+        default_factory=lambda: MemoryStore(codec.encode, decode_count_position)
+    )
     limits: MemoryStore[LimitRecord] = field(default_factory=lambda: MemoryStore(codec.encode, decode_limit))
     limit_holders: MemoryStore[Holders] = field(
         default_factory=lambda: MemoryStore(codec.encode, decode_holders)
     )
+    alert_stores: dict[str, Any] = field(default_factory=alert_stores)
     shared_clock: SharedClock = field(default_factory=lambda: SharedClock(MemoryTime()))
 
     queues: MemoryStore[QueueRecord] = field(
         default_factory=lambda: MemoryStore(codec.encode, codec.decode_queue)
     )
+
+    @property
+    def alerts(self) -> MemoryAlerts:
+        return MemoryAlerts(
+            self.runs, self.execution_log, self.schedules, self.dead_letters, **self.alert_stores
+        )
 
     @property
     def queue_feed(self) -> MemoryStore[QueueRecord]:
@@ -281,6 +347,10 @@ class MemoryGatewayBackend(MemoryBackend):
         return self.schedules
 
     @property
+    def bulk_feed(self) -> MemoryStore[BulkRecord]:
+        return self.bulk_operations
+
+    @property
     def limit_feed(self) -> MemoryStore[LimitRecord]:
         return self.limits
 
@@ -295,6 +365,10 @@ class MemoryGatewayBackend(MemoryBackend):
     @property
     def run_feed(self) -> MemoryStore[RunSnapshot]:
         return self.runs
+
+    @property
+    def run_end_feed(self) -> MemoryView[RunEnd]:
+        return MemoryView(self.runs, decode_run_end)
 
     @property
     def worker_feed(self) -> MemoryStore[WorkerRecord]:

@@ -9,12 +9,13 @@ from itertools import accumulate
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
+from pyoco_server.domain.dead_letters import StoredLetter
 from pyoco_server.domain.fleet import LANES, SHARES
 from pyoco_server.domain.queues import Lane, Turns, lane_of
 from pyoco_server.domain.runs.jobs import DeadLetter, Job, message_id_of
 from pyoco_server.usecases.concurrency import Batch, read_all, wait_at_most
-from pyoco_server.usecases.ports.runs import HeldJob, QueuedJob, QueuedMessage
-from pyoco_server.usecases.ports.stores import Revision
+from pyoco_server.usecases.ports.runs import HeldJob, LetterWindow, QueuedJob, QueuedMessage
+from pyoco_server.usecases.ports.stores import Change, FeedBatch, FeedPosition, Revision
 
 MEGABYTE = 1_000_000
 
@@ -122,7 +123,7 @@ class MemoryQueue:
     ) -> None:
         self._clock = clock
         self.ack_wait = config.consumer_ack_wait_sec
-        self.retention_sec = config.runs_retention_sec or None
+        self.retention_sec = config.runs_retention_sec
         self._max_deliver = config.consumer_max_deliver
         self._prefix = config.work_subject_prefix
         self._faults = faults or QueueFaults()
@@ -397,13 +398,59 @@ def _now() -> float:
 
 class MemoryDeadLetters:
     def __init__(self) -> None:
-        self.letters: list[tuple[str, DeadLetter]] = []
+        self._stored: dict[int, StoredLetter] = {}
+        self._last = 0
+        self._published = asyncio.Event()
 
-    async def publish(self, letter: DeadLetter, tag: str) -> None:
-        self.letters.append((tag, letter))
+    stale_sec = 0.0
+    missed_sec = 0.0
+
+    async def end(self) -> FeedPosition:
+        return FeedPosition("memory", Revision(self._last))
+
+    async def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[StoredLetter]]:
+        """The feed of these letters, from the first."""
+        seen = 0 if position is None else position.last_revision
+        at = FeedPosition("memory", Revision(seen))
+        yield FeedBatch([], at, is_reset=position is None, is_caught_up=not self._last)
+        while True:
+            news = [one for number, one in self._stored.items() if number > seen]
+            if not news:
+                self._published.clear()
+                await self._published.wait()
+                continue
+            seen = news[-1].number
+            changes = [Change(one.id, Revision(one.number), one, None) for one in news]
+            yield FeedBatch(
+                changes, FeedPosition("memory", Revision(seen)), is_reset=False, is_caught_up=True
+            )
+
+    @property
+    def letters(self) -> list[tuple[str, DeadLetter]]:
+        return [(stored.tag, stored.letter) for stored in self._stored.values()]
+
+    async def publish(self, letter: DeadLetter, tag: str, tenant_id: str | None = None) -> None:
+        self._last += 1
+        self._stored[self._last] = StoredLetter(
+            number=self._last, tag=tag, tenant_id=tenant_id, letter=letter
+        )
+        self._published.set()
 
     async def count(self) -> int:
-        return len(self.letters)
+        return len(self._stored)
+
+    async def before(self, number: int | None, limit: int) -> LetterWindow:
+        first, end = min(self._stored, default=self._last + 1), self._last + 1
+        end = end if number is None else min(end, number)
+        start = max(first, end - limit)
+        found = [self._stored[one] for one in range(end - 1, start - 1, -1) if one in self._stored]
+        return LetterWindow(found, start, first)
+
+    async def get(self, number: int) -> StoredLetter | None:
+        return self._stored.get(number)
+
+    async def remove(self, number: int) -> bool:
+        return self._stored.pop(number, None) is not None
 
 
 # Undeliverable jobs

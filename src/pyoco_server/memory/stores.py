@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from operator import itemgetter
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
@@ -33,8 +33,9 @@ from pyoco_server.domain.executions.records import (
 )
 from pyoco_server.domain.fleet import LeaseRecord
 from pyoco_server.domain.runs.logs import LogLine, LogRecord
+from pyoco_server.domain.stats.records import Bucket, StatsRecord, decode_stats
 from pyoco_server.domain.wheels import Wheel, WheelEvent
-from pyoco_server.usecases.ports.gateway import BEGINNING, ChangeWindow
+from pyoco_server.usecases.ports.gateway import BEGINNING, ChangeWindow, check_stats_size
 from pyoco_server.usecases.ports.stores import (
     Change,
     Clock,
@@ -98,6 +99,9 @@ class MemoryStore(Generic[T]):
     stale_sec = 0.0
     missed_sec = 0.0
 
+    async def end(self) -> FeedPosition:
+        return FeedPosition("memory", Revision(self._sequence))
+
     async def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[T]]:
         """The feed of this store."""
         seen = 0 if position is None else position.last_revision
@@ -115,6 +119,42 @@ class MemoryStore(Generic[T]):
 
     def _change(self, key: str, data: bytes | None, revision: Revision) -> Change[T]:
         return Change(key, revision, None if data is None else self._decode(data), None)
+
+
+class MemoryView(Generic[T]):
+    """The feed of a store, with values read as another type."""
+
+    stale_sec = 0.0
+    missed_sec = 0.0
+
+    def __init__(self, store: MemoryStore[Any], decode: Callable[[bytes], T]) -> None:
+        self._store = store
+        self._decode = decode
+
+    async def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[T]]:
+        async for batch in self._store.follow(position):
+            changes = [self._change(change) for change in batch.changes]
+            yield FeedBatch(changes, batch.position, batch.is_reset, batch.is_caught_up)
+
+    def _change(self, change: Change[Any]) -> Change[T]:
+        value = None if change.value is None else self._decode(codec.encode(change.value))
+        return Change(change.key, change.revision, value, change.expires_at, change.stored_at)
+
+
+class MemoryStats(MemoryStore[StatsRecord]):
+    def __init__(self) -> None:
+        super().__init__(codec.encode, decode_stats)
+
+    async def between(
+        self, tenant_id: str | None, bucket: Bucket, since: float, until: float
+    ) -> list[tuple[int, bytes]]:
+        found = []
+        for key, (data, _) in self._values.items():
+            kind, tenant, start = key.split(".")
+            if (kind, tenant) == (bucket.value, tenant_id or tenant) and since <= int(start) < until:
+                found.append((int(start), data))
+        check_stats_size(sum(len(data) for _, data in found))
+        return sorted(found, key=itemgetter(0))
 
 
 # API keys
@@ -163,6 +203,16 @@ class MemoryExecutionLog(MemoryStore[LoggedCommit]):
         if (0 if last is None else last[1]) != expected:
             raise WrongRevision(commit.execution_id)
         return self._put(commit.execution_id, logged)
+
+    async def bury(self, logged: LoggedCommit, expected: Revision, ttl_sec: float | None = None) -> None:  # noqa: ARG002
+        """It stays: nothing expires in memory."""
+        await self.append(logged, expected)
+
+    async def erase(self, execution_id: str) -> None:
+        last = self._values.get(execution_id)
+        self._history = [
+            one for one in self._history if one[0] != execution_id or (last is not None and one[2] == last[1])
+        ]
 
     async def read(
         self, execution_id: str, after: Revision = BEGINNING
@@ -216,6 +266,9 @@ class MemoryTaskLogs:
     async def show(self, run_id: str, lines: Sequence[LogLine]) -> None:
         for callback in list(self._followers[run_id]):
             callback(lines)
+
+    async def remove(self, run_id: str) -> None:
+        self._records.pop(run_id, None)
 
     async def read(self, run_id: str, after: int = 0) -> AsyncGenerator[LogRecord, None]:
         for record in self._records[run_id][after:]:

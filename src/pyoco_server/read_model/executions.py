@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from pyoco_server.domain.executions.model import ExecutionStatus
 from pyoco_server.domain.executions.records import ExecutionSummary, LoggedCommit, Wait
@@ -25,8 +26,11 @@ CREATE TABLE executions (
     created_at REAL NOT NULL,
     version INTEGER NOT NULL,
     held_bytes INTEGER NOT NULL,
+    ended_at REAL,
     summary BLOB NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE deleted (execution_id TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE INDEX by_end ON executions (ended_at, execution_id) WHERE ended_at IS NOT NULL;
 CREATE INDEX by_time ON executions (scope, archived, created_at, execution_id);
 CREATE INDEX by_status ON executions (scope, archived, status, created_at, execution_id);
 CREATE INDEX by_graph ON executions (scope, archived, graph_id, created_at, execution_id);
@@ -58,17 +62,36 @@ class SqliteExecutionIndex:
         self._db.close()
 
     def clear(self) -> None:
-        self._db.execute("DELETE FROM executions")
-        self._db.execute("DELETE FROM waits")
+        for table in ("executions", "waits", "deleted"):
+            self._db.execute(f"DELETE FROM {table}")  # noqa: S608
 
     def apply(self, changes: Sequence[Change[LoggedCommit]]) -> None:
         """Only the last of several commits of an execution matters."""
         latest = {change.key: change.value for change in changes}
         self._db.execute("BEGIN")
         for execution_id, logged in latest.items():
-            if logged is not None and logged.summary.version > self.version(execution_id):
+            if logged is None or self.is_deleted(execution_id):
+                continue
+            if logged.summary.deleted_at is not UNSET:
+                self._forget(execution_id)
+            elif logged.summary.version > self.version(execution_id):
                 self._put(logged.summary)
         self._db.execute("COMMIT")
+
+    def _forget(self, execution_id: str) -> None:
+        for table in ("executions", "waits"):
+            self._db.execute(f"DELETE FROM {table} WHERE execution_id = ?", (execution_id,))  # noqa: S608
+        self._db.execute("INSERT OR IGNORE INTO deleted VALUES (?)", (execution_id,))
+
+    def is_deleted(self, execution_id: str) -> bool:
+        found = self._db.execute("SELECT 1 FROM deleted WHERE execution_id = ?", (execution_id,))
+        return found.fetchone() is not None
+
+    def ended_before(self, at: float, limit: int) -> list[str]:
+        rows = self._db.execute(
+            "SELECT execution_id FROM executions WHERE ended_at < ? ORDER BY ended_at LIMIT ?", (at, limit)
+        )
+        return [execution_id for (execution_id,) in rows]
 
     def version(self, execution_id: str) -> int:
         found = self._db.execute(
@@ -164,7 +187,7 @@ class SqliteExecutionIndex:
     def _put(self, summary: ExecutionSummary) -> None:
         scope = self._scope(summary.tenant_id)
         self._db.execute(
-            "INSERT OR REPLACE INTO executions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO executions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 summary.execution_id,
                 scope,
@@ -174,6 +197,7 @@ class SqliteExecutionIndex:
                 summary.created_at,
                 summary.version,
                 summary.held_bytes or 0,
+                summary.ended_at,
                 msgspec.json.encode(summary.shown()),
             ),
         )

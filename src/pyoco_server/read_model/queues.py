@@ -9,7 +9,7 @@ from pyoco_server.domain.runs.model import TERMINAL, RunStatus
 
 MINUTE_SEC = 60
 _ENDED = frozenset(status.value for status in TERMINAL)
-_WAITING = "FROM runs WHERE scope = ? AND tag = ? AND status = 'PENDING'"
+_WAITING = "FROM runs WHERE scope = ? AND tag = ? AND status = 1"
 
 Queue = tuple[str, str]
 """Scope and tag."""
@@ -22,10 +22,6 @@ class QueueCounts:
             {((scope, tag), status): count for scope, tag, status, count in stored if status not in _ENDED}
         )
         self._ended: dict[Queue, deque[list[int]]] = {}
-
-    def clear(self) -> None:
-        self._counts.clear()
-        self._ended.clear()
 
     def add(self, queue: Queue, status: str, by: int) -> None:
         if status in _ENDED:

@@ -1,34 +1,78 @@
 """Index of runs in SQLite: lists, filters, cursors and counts at the cost of a page, not the history."""
 
-import hashlib
+import sqlite3
 import time
 from collections import Counter
-from collections.abc import Iterable
-from functools import lru_cache
+from collections.abc import Callable, Iterable
+from functools import wraps
 from pathlib import Path
-from typing import NamedTuple
+from typing import Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
-from pyoco_server.domain.limits.holders import Standing, replace, standing_of
+from pyoco_server.domain.limits.holders import Standing, replace
 from pyoco_server.domain.queues import QueueFigures
-from pyoco_server.domain.runs.listing import Place, RunFilter, RunSummary, changed_at, is_beat, summary
-from pyoco_server.domain.runs.model import TERMINAL, RunSnapshot, RunStatus
+from pyoco_server.domain.runs.listing import Place, RunFilter, changed_at, is_beat
+from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
+from pyoco_server.errors import IndexLost
+from pyoco_server.logs import get_logger
 from pyoco_server.read_model.queues import QueueCounts
-from pyoco_server.read_model.run_tables import open_tables
+from pyoco_server.read_model.run_rows import (
+    NAME_BYTES,
+    STATUSES,
+    FlowName,
+    Row,
+    Waiting,
+    Written,
+    inserts,
+    key_of,
+    limited_of,
+    list_name,
+    lists_of,
+    names_in,
+    run_id_of,
+    updates,
+    waiting_of,
+)
+from pyoco_server.read_model.run_tables import LAST_ACTIVE, STATUS_CODES, RunTables
 from pyoco_server.usecases.ports.runs import IndexedPage
-from pyoco_server.usecases.ports.stores import Change, FeedPosition, Revision
+from pyoco_server.usecases.ports.stores import NO_HORIZON, Change, FeedPosition, Revision
 
 _decode_standing = msgspec.json.Decoder(Standing).decode
 
+log = get_logger(__name__)
+
 MAX_WAITING = 500
+MAX_FILLING = 1000
+"""Runs of one transaction while the index is filled."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _or_lost(
+    method: "Callable[Concatenate[SqliteRunIndex, P], T]",
+) -> "Callable[Concatenate[SqliteRunIndex, P], T]":
+    """A file that cannot be read or written, e.g. on a full disk: IndexLost, and the index is empty."""
+
+    @wraps(method)
+    def guarded(self: "SqliteRunIndex", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(self, *args, **kwargs)
+        except sqlite3.ProgrammingError:
+            raise
+        except sqlite3.DatabaseError as error:
+            self.lose(error)
+            raise IndexLost from error
+
+    return guarded
 
 
 class SqliteRunIndex:
     """One writer, one thread. `tenants`: separate lists per tenant.
 
     A run is in one list per filter combination of flow, tag and flow.yaml, so that every page is a walk along
-    one index; without a status, six parallel walks.
+    one index; without a status, six walks that SQLite merges.
 
     Changes are buffered in memory until a query or a limit, because a run changes several times in a moment
     and only its last state needs an insert. Counts include them, so that watching costs no insert.
@@ -36,57 +80,97 @@ class SqliteRunIndex:
 
     def __init__(self, path: Path | None, *, tenants: bool, max_waiting: int = MAX_WAITING) -> None:
         self._tenants = tenants
-        kind = "tenants" if tenants else "shared"
-        self._db = open_tables(path, kind)
-        self._waiting: dict[str, _Waiting] = {}
+        self._tables = RunTables(path, "tenants" if tenants else "shared")
         self._max_waiting = max_waiting
+        self.is_lost = False
+        try:
+            self._begin()
+        except sqlite3.DatabaseError as error:
+            self.lose(error)
+            self.is_lost = False  # nobody has read it yet
+
+    def _begin(self) -> None:
+        """With what the tables have."""
+        self._waiting: dict[str, Waiting] = {}
         self._position: FeedPosition | None = None
+        self._horizon = NO_HORIZON
+        self._reached = 0
         self._new_runs: Counter[tuple[str, str]] = Counter()
         """Runs added and removed per scope and flow, until the end of the transaction."""
-        found = self._db.execute("SELECT scope, tag, status, count(*) FROM runs GROUP BY scope, tag, status")
-        self._queues = QueueCounts(counts := found.fetchall())
-        self._counts: Counter[tuple[str, str]] = Counter()
-        for scope, _, status, count in counts:
-            self._counts[scope, status] += count
+        self._tally: Counter[tuple[str, str, int]] = Counter()
+        """The same per scope, tag and status."""
+        found = self._db.execute("SELECT scope, tag, status, runs FROM tallies").fetchall()
+        self._queues = QueueCounts((scope, tag, STATUSES[code], runs) for scope, tag, code, runs in found)
+        self._counts: Counter[tuple[str, int]] = Counter()
+        for scope, _, code, runs in found:
+            self._counts[scope, code] += runs
+
+    @property
+    def _db(self) -> sqlite3.Connection:
+        return self._tables.db
+
+    def lose(self, error: sqlite3.DatabaseError) -> None:
+        """Go on with empty tables: in a new file, or in memory if the disk is full or does not work."""
+        in_memory = isinstance(error, sqlite3.OperationalError)
+        log.error(
+            "the run index is lost and read again",
+            action="index.lost",
+            reason=str(error),
+            place="memory" if in_memory else "file",
+            **IndexLost().ids,
+        )
+        self._tables.renew(in_memory=in_memory)
+        self._begin()
+        self.is_lost = True
 
     def close(self) -> None:
-        self._write_waiting()
-        self._db.close()
+        try:
+            self._write_waiting()
+            self._tables.close()
+        except (OSError, sqlite3.DatabaseError) as error:
+            log.warning("the run index is not kept", action="index.not_kept", reason=str(error))
 
     @property
     def position(self) -> FeedPosition | None:
         """Position of the feed."""
-        if self._position is not None:
-            return self._position
+        return self._position or self._stored_position()
+
+    @_or_lost
+    def _stored_position(self) -> FeedPosition | None:
         found = self._db.execute("SELECT value FROM facts WHERE name = 'position'").fetchone()
         return msgspec.json.decode(found[0], type=FeedPosition) if found else None
 
-    def clear(self) -> None:
-        self._waiting.clear()
-        self._position = None
-        with self._db:
-            self._db.execute("DELETE FROM runs")
-            self._db.execute("DELETE FROM listed")
-            self._db.execute("DELETE FROM flows")
-            self._db.execute("DELETE FROM facts WHERE name = 'position'")
-        self._counts.clear()
-        self._queues.clear()
+    @_or_lost
+    def clear(self, horizon: Revision = NO_HORIZON) -> None:
+        """`horizon`: up to this revision, changes are the only ones of their run."""
+        self._tables.renew()
+        self._begin()
+        self._horizon = horizon
+        self.is_lost = False
 
+    @_or_lost
     def apply(self, changes: Iterable[Change[RunSnapshot]], position: FeedPosition) -> None:
         """Apply changes. Only the last of several changes of a run matters."""
         for change in changes:
-            waiting = self._waiting.get(change.key)
-            stored = self._stored(change.key) if waiting is None else waiting.stored
-            before = stored if waiting is None else waiting.row
-            after = self._row(change, before)
-            self._count(before, -1)
-            self._count(after, 1)
-            if after is not None and after.is_ended and (before is None or not before.is_ended):
-                self._queues.ended((after.scope, after.tag), after.changed_at)
-            self._waiting[change.key] = _waiting(change, after, stored)
+            self._take(change)
         self._position = position
-        if len(self._waiting) >= self._max_waiting:
+        if len(self._waiting) >= (
+            self._max_waiting if position.last_revision > self._horizon else MAX_FILLING
+        ):
             self._write_waiting()
+
+    def _take(self, change: Change[RunSnapshot]) -> None:
+        waiting = self._waiting.get(change.key)
+        if waiting is not None:
+            stored, before = waiting.stored, waiting.row
+        else:
+            stored = before = None if change.revision <= self._horizon else self._stored(change.key)
+        after = self._row(change, before)
+        self._count(before, -1)
+        self._count(after, 1)
+        if after is not None and after.is_ended and (before is None or not before.is_ended):
+            self._queues.ended((after.scope, after.tag), after.changed_at)
+        self._waiting[change.key] = waiting_of(change, after, stored)
 
     def _write_waiting(self) -> None:
         if self._position is None:
@@ -95,34 +179,38 @@ class SqliteRunIndex:
             for run_id, (_, row, stored) in self._waiting.items():
                 if stored is not None and (row is None or row.lists != stored.lists):
                     self._remove(run_id)
-            self._insert(_inserts(self._waiting))
-            self._update(_updates(self._waiting))
-            self._write_flows()
+            self._insert(inserts(self._waiting))
+            self._update(updates(self._waiting))
+            self._write_sums()
             self._db.execute(
                 "INSERT OR REPLACE INTO facts VALUES ('position', ?), ('written_at', ?)",
                 (msgspec.json.encode(self._position).decode(), str(time.time())),
             )
         self._waiting.clear()
 
+    @_or_lost
     def expire(self, now: float) -> int:
         """Remove runs that have expired in the store; their number."""
         self._write_waiting()
-        gone = [row[0] for row in self._db.execute("SELECT run_id FROM runs WHERE expires_at <= ?", (now,))]
-        with self._db:
-            for run_id in gone:
-                self._count(self._stored(run_id), -1)
-                self._remove(run_id)
-            self._write_flows()
-        return len(gone)
+        found = self._db.execute("SELECT key FROM runs WHERE expires_at <= ?", (now,))
+        return self._drop([run_id_of(key) for (key,) in found])
 
+    @_or_lost
     def forget(self, run_id: str) -> None:
         """Remove a run that the store does not have, without a marker in the feed."""
         self._write_waiting()
-        with self._db:
-            self._count(self._stored(run_id), -1)
-            self._remove(run_id)
-            self._write_flows()
+        self._drop([run_id])
 
+    def _drop(self, run_ids: list[str]) -> int:
+        if run_ids:
+            with self._db:
+                for run_id in run_ids:
+                    self._count(self._stored(run_id), -1)
+                    self._remove(run_id)
+                self._write_sums()
+        return len(run_ids)
+
+    @_or_lost
     def flows(self, tenant_id: str | None, after: str, limit: int) -> list[str]:
         """Names of flows that have runs, in order, following `after`."""
         self._write_waiting()
@@ -132,266 +220,238 @@ class SqliteRunIndex:
         )
         return [name for (name,) in rows]
 
+    @_or_lost
     def page(self, wanted: RunFilter, after: Place | None, limit: int) -> IndexedPage:
         """Up to `limit` summaries (as JSON) after `after`, and the place of the last if there are more."""
         self._write_waiting()
-        statuses = list(RunStatus) if wanted.status is None else [wanted.status]
-        within, values = _within(wanted, after)
-        name = _name(self._scope(wanted.tenant_id), wanted.flow, wanted.tag, wanted.workflow_yaml_sha256)
-        walk = (
-            f"SELECT * FROM (SELECT changed_at, run_id FROM listed WHERE list = ? AND status = ?{within} "  # noqa: S608
-            "ORDER BY changed_at DESC, run_id DESC LIMIT ?)"
-        )
+        walks, values = _walks(wanted, self._scope(wanted.tenant_id), after)
         rows = self._db.execute(
-            f"SELECT summary, page.changed_at, run_id FROM ({' UNION ALL '.join([walk] * len(statuses))} "  # noqa: S608
-            "ORDER BY changed_at DESC, run_id DESC LIMIT ?) AS page JOIN runs USING (run_id) "
-            "ORDER BY page.changed_at DESC, run_id DESC",
-            [v for status in statuses for v in (name, status.value, *values, limit + 1)] + [limit + 1],
+            f"SELECT summary, page.changed_at, page.key, runs.status FROM ({walks} "  # noqa: S608
+            "ORDER BY changed_at DESC, key DESC LIMIT ?) AS page CROSS JOIN runs ON runs.id = page.run "
+            "ORDER BY page.changed_at DESC, page.key DESC",
+            [*values, limit + 1],
         ).fetchall()
         shown = rows[:limit]
-        places = [Place(changed, run_id) for _, changed, run_id in shown]
-        return IndexedPage([row[0] for row in shown], places, places[-1] if len(rows) > limit else None)
+        places = [Place(changed, run_id_of(key)) for _, changed, key, _ in shown]
+        return IndexedPage(
+            [row[0] for row in shown],
+            places,
+            [STATUSES[row[3]] for row in shown],
+            places[-1] if len(rows) > limit else None,
+        )
+
+    @_or_lost
+    def ended_before(self, at: float, limit: int) -> list[str]:
+        self._write_waiting()
+        found: list[str] = []
+        for scope, code in [key for key, count in self._counts.items() if count and key[1] > LAST_ACTIVE]:
+            rows = self._db.execute(
+                "SELECT key FROM listed WHERE list = ? AND status = ? AND changed_at < ?"
+                " ORDER BY changed_at LIMIT ?",
+                (list_name(scope, None, None, None), code, at, limit - len(found)),
+            )
+            found += [run_id_of(key) for (key,) in rows]
+        return found
+
+    @_or_lost
+    def matching(self, wanted: RunFilter) -> list[str]:
+        """In one query, because runs move in the lists while they are read page by page."""
+        self._write_waiting()
+        walks, values = _walks(wanted, self._scope(wanted.tenant_id), None)
+        rows = self._db.execute(f"{walks} ORDER BY changed_at DESC, key DESC", values)
+        return [run_id_of(key) for _, key, _ in rows]
 
     def counts(self, tenant_id: str | None) -> dict[RunStatus, int]:
         scope = self._scope(tenant_id)
-        return {status: self._counts[scope, status.value] for status in RunStatus}
+        return {status: self._counts[scope, code] for status, code in STATUS_CODES.items()}
 
+    @_or_lost
+    def counts_within(self, wanted: RunFilter, most: int) -> dict[RunStatus, int]:
+        """Runs of each status with the flow and the tag that are wanted, counted up to `most`."""
+        self._write_waiting()
+        name = list_name(self._scope(wanted.tenant_id), wanted.flow, wanted.tag, None)
+        count = "SELECT COUNT(*) FROM (SELECT 1 FROM listed WHERE list = ? AND status = ? LIMIT ?)"
+        return {
+            status: self._db.execute(count, (name, code, most)).fetchone()[0]
+            for status, code in STATUS_CODES.items()
+        }
+
+    @_or_lost
     def queues(self, tenant_id: str | None, now: float) -> dict[str, QueueFigures]:
         scope = self._scope(tenant_id)
         self._write_waiting()
         return self._queues.figures(self._db, scope, now)
 
+    @_or_lost
+    def knows(self, run_id: str) -> bool:
+        return self._known(run_id) is not None
+
+    @_or_lost
     def is_of(self, run_id: str, tenant_id: str) -> bool:
         """Whether a run belongs to a tenant, as far as this index knows."""
         known = self._known(run_id)
         return known is not None and known.scope == tenant_id
 
-    def unfinished(self) -> list[tuple[str, Revision, RunStatus]]:
+    @_or_lost
+    def unfinished(self, *statuses: RunStatus) -> list[tuple[str, Revision, RunStatus]]:
+        """With one of the statuses; without any: with one that is not final."""
+        self._write_waiting()
+        codes = [STATUS_CODES[status] for status in statuses] or range(1, LAST_ACTIVE + 1)
+        return [
+            (run_id_of(key), revision, STATUSES[code])
+            for code in codes
+            for key, revision in self._db.execute(
+                "SELECT key, revision FROM runs WHERE status <= 3 AND status = ?", (code,)
+            )
+        ]
+
+    @_or_lost
+    def active(self, status: RunStatus, after: Revision, limit: int) -> list[tuple[str, Revision, bytes]]:
         self._write_waiting()
         rows = self._db.execute(
-            "SELECT run_id, revision, status FROM runs WHERE status IN ('PENDING', 'RUNNING', 'CANCELLING')"
+            "SELECT key, revision, summary FROM runs WHERE status <= 3 AND status = ? AND revision > ?"
+            " ORDER BY revision LIMIT ?",
+            (STATUS_CODES[status], after, limit),
         )
-        return [(run_id, revision, RunStatus(status)) for run_id, revision, status in rows]
+        return [(run_id_of(key), Revision(revision), summary) for key, revision, summary in rows]
 
+    @_or_lost
     def limited(self) -> list[Standing]:
         """At the start of a gateway; afterwards it follows the feed itself."""
         self._write_waiting()
         rows = self._db.execute("SELECT limited, revision FROM runs WHERE limited IS NOT NULL")
         return [replace(_decode_standing(data), revision=revision) for data, revision in rows]
 
+    @_or_lost
     def is_known(self, change: Change[RunSnapshot]) -> bool:
         known = self._known(change.key)
         return known is not None and change.value is not None and known.is_of(change.value)
 
-    def _known(self, run_id: str) -> "_Row | None":
+    def _known(self, run_id: str) -> Row | None:
         waiting = self._waiting.get(run_id)
         return self._stored(run_id) if waiting is None else waiting.row
 
-    def _stored(self, run_id: str) -> "_Row | None":
+    def _stored(self, run_id: str) -> Row | None:
         found = self._db.execute(
             "SELECT scope, status, written_at, changed_at, lists, tag, waits_from, limited"
-            " FROM runs WHERE run_id = ?",
-            (run_id,),
+            " FROM runs WHERE key = ?",
+            (key_of(run_id),),
         ).fetchone()
-        return None if found is None else _Row(*found)
+        return None if found is None else Row(*found)
 
-    def _row(self, change: Change[RunSnapshot], before: "_Row | None") -> "_Row | None":
+    def _row(self, change: Change[RunSnapshot], before: Row | None) -> Row | None:
         run = change.value
         if run is None:
             return None
         if before is not None and is_beat(run) and before.is_of(run):
             return before  # a heartbeat does not move a run in the lists
         scope, changed = self._scope(run.tenant_id), changed_at(run, change.stored_at)
-        lists = _lists_of(scope, run.flow_name, run.tag, run.tags, run.workflow_yaml_sha256)
+        lists = lists_of(scope, run.flow_name, run.tag, run.tags, run.workflow_yaml_sha256)
         waits_from = max(run.submitted_at or changed, run.not_before or 0.0)
-        return _Row(
+        return Row(
             scope,
-            run.status.value,
+            STATUS_CODES[run.status],
             run.updated_at,
             changed,
             lists,
             run.tag or "",
             waits_from,
-            _limited(run, before),
+            limited_of(run, before),
         )
 
-    def _count(self, row: "_Row | None", by: int) -> None:
+    def _count(self, row: Row | None, by: int) -> None:
         if row is not None:
             self._counts[row.scope, row.status] += by
-            self._queues.add((row.scope, row.tag), row.status, by)
+            self._tally[row.scope, row.tag, row.status] += by
+            self._queues.add((row.scope, row.tag), STATUSES[row.status], by)
 
-    def _insert(self, runs: "list[_Written]") -> None:
+    def _insert(self, runs: list[Written]) -> None:
+        if not runs:
+            return
+        self._reach(max(len(row.lists) for _, row, _ in runs))
+        (last,) = self._db.execute("SELECT coalesce(max(id), 0) FROM runs").fetchone()
         self._db.executemany(
-            "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            [(run.shown.run_id, *row, run.revision, run.expires_at, run.json()) for run, row, _ in runs],
-        )
-        self._db.executemany(
-            "INSERT OR IGNORE INTO listed VALUES (?, ?, ?, ?)",
+            "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [
-                (name, row.status, row.changed_at, run.shown.run_id)
-                for run, row, _ in runs
-                for name in _names_in(row.lists)
+                (n, run.key, *row, run.revision, run.expires_at, run.json)
+                for n, (run, row, _) in enumerate(runs, last + 1)
             ],
         )
-        self._new_runs.update((row.scope, run.shown.flow_name) for run, row, _ in runs)
+        # One statement for all lists of all runs, in the order of the table.
+        self._db.execute(
+            "INSERT INTO listed SELECT substr(lists, start, ?), status, changed_at, key, id"
+            " FROM runs CROSS JOIN steps WHERE id > ? AND start < length(lists) ORDER BY 1, 2, 3, 4",
+            (NAME_BYTES, last),
+        )
+        self._new_runs.update((row.scope, run.flow_name) for run, row, _ in runs)
 
-    def _update(self, runs: "list[_Written]") -> None:
+    def _reach(self, length: int) -> None:
+        """Make `steps` name every start of a list name in `length` bytes."""
+        if length > self._reached:
+            starts = range(self._reached + 1, length + 1, NAME_BYTES)
+            self._db.executemany("INSERT OR IGNORE INTO steps VALUES (?)", [(start,) for start in starts])
+            self._reached = length
+
+    def _update(self, runs: list[Written]) -> None:
         """Runs that stay in their lists."""
         self._db.executemany(
             "UPDATE runs SET status = ?, written_at = ?, changed_at = ?, waits_from = ?, limited = ?,"
-            " revision = ?, expires_at = ?, summary = ? WHERE run_id = ?",
-            [
-                (*row[1:4], *row[6:8], run.revision, run.expires_at, run.json(), run.shown.run_id)
-                for run, row, _ in runs
-            ],
+            " revision = ?, expires_at = ?, summary = ? WHERE key = ?",
+            [(*row[1:4], *row[6:8], run.revision, run.expires_at, run.json, run.key) for run, row, _ in runs],
         )
         self._db.executemany(
-            "UPDATE OR REPLACE listed SET status = ?, changed_at = ?"
-            " WHERE list = ? AND status = ? AND changed_at = ? AND run_id = ?",
+            "UPDATE listed SET status = ?, changed_at = ?"
+            " WHERE list = ? AND status = ? AND changed_at = ? AND key = ?",
             [
-                (row.status, row.changed_at, name, old.status, old.changed_at, run.shown.run_id)
+                (row.status, row.changed_at, name, old.status, old.changed_at, run.key)
                 for run, row, old in runs
                 if old is not None and (row.status, row.changed_at) != (old.status, old.changed_at)
-                for name in _names_in(row.lists)
+                for name in names_in(row.lists)
             ],
         )
 
     def _remove(self, run_id: str) -> None:
+        key = key_of(run_id)
         found = self._db.execute(
-            "DELETE FROM runs WHERE run_id = ? RETURNING scope, status, changed_at, lists, summary", (run_id,)
+            "DELETE FROM runs WHERE key = ? RETURNING scope, status, changed_at, lists, summary", (key,)
         ).fetchone()
         if found is None:
             return
         scope, status, changed, lists, stored = found
-        self._new_runs[scope, msgspec.json.decode(stored, type=_FlowName).flow_name] -= 1
+        self._new_runs[scope, msgspec.json.decode(stored, type=FlowName).flow_name] -= 1
         self._db.executemany(
-            "DELETE FROM listed WHERE list = ? AND status = ? AND changed_at = ? AND run_id = ?",
-            [(name, status, changed, run_id) for name in _names_in(lists)],
+            "DELETE FROM listed WHERE list = ? AND status = ? AND changed_at = ? AND key = ?",
+            [(name, status, changed, key) for name in names_in(lists)],
         )
 
-    def _write_flows(self) -> None:
-        """Most changes are of runs that stay: their flows are not written."""
-        changed = [(*key, count) for key, count in self._new_runs.items() if count]
-        self._new_runs.clear()
+    def _write_sums(self) -> None:
+        """In the transaction of the runs. Most changes are of runs that stay: their flows are not written."""
+        flows = [(*key, count) for key, count in self._new_runs.items() if count]
         self._db.executemany(
-            "INSERT INTO flows VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET runs = runs + excluded.runs",
-            changed,
+            "INSERT INTO flows VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET runs = runs + excluded.runs", flows
         )
         self._db.executemany(
             "DELETE FROM flows WHERE scope = ? AND name = ? AND runs <= 0",
-            [(scope, name) for scope, name, count in changed if count < 0],
+            [(scope, name) for scope, name, count in flows if count < 0],
         )
+        self._db.executemany(
+            "INSERT INTO tallies VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET runs = runs + excluded.runs",
+            [(*key, count) for key, count in self._tally.items() if count],
+        )
+        self._new_runs.clear()
+        self._tally.clear()
 
     def _scope(self, tenant_id: str | None) -> str:
         return (tenant_id or "") if self._tenants else ""
 
 
-class _Row(NamedTuple):
-    """The place of a run in the lists."""
-
-    scope: str
-    status: str
-    written_at: float
-    changed_at: float
-    lists: bytes
-    tag: str
-    waits_from: float
-    limited: bytes | None
-    """What limits have to know of it."""
-
-    @property
-    def is_ended(self) -> bool:
-        return self.status in TERMINAL
-
-    def is_of(self, run: RunSnapshot) -> bool:
-        return self.status == run.status.value and self.written_at == run.updated_at
-
-
-def _limited(run: RunSnapshot, before: _Row | None) -> bytes | None:
-    """A worker from another implementation drops the mark of a run; until its end the last one counts."""
-    if run.limits is None and (before is None or before.limited is None):
-        return None
-    standing = standing_of(run, 0)
-    if standing is not None:
-        return msgspec.json.encode(standing)
-    return None if before is None or run.status.is_terminal else before.limited
-
-
-class _Shown(NamedTuple):
-    """Without fields that no list shows, because 500 buffered runs with large params would take gigabytes."""
-
-    shown: RunSummary
-    revision: int
-    expires_at: float | None
-
-    def json(self) -> bytes:
-        return msgspec.json.encode(self.shown)
-
-
-class _Waiting(NamedTuple):
-    run: _Shown | None
-    """None: removed."""
-    row: _Row | None
-    stored: _Row | None
-    """Its row in the table, to be replaced."""
-
-
-_Written = tuple[_Shown, _Row, _Row | None]
-
-
-def _waiting(change: Change[RunSnapshot], row: _Row | None, stored: _Row | None) -> _Waiting:
-    if change.value is None or row is None:
-        return _Waiting(None, None, stored)
-    shown = summary(change.value, change.key, row.changed_at)
-    return _Waiting(_Shown(shown, change.revision, change.expires_at), row, stored)
-
-
-def _inserts(waiting: dict[str, _Waiting]) -> list[_Written]:
-    return [
-        (run, row, stored)
-        for run, row, stored in waiting.values()
-        if run is not None and row is not None and (stored is None or row.lists != stored.lists)
-    ]
-
-
-def _updates(waiting: dict[str, _Waiting]) -> list[_Written]:
-    return [
-        (run, row, stored)
-        for run, row, stored in waiting.values()
-        if run is not None and row is not None and stored is not None and row.lists == stored.lists
-    ]
-
-
-class _FlowName(msgspec.Struct):
-    flow_name: str
-
-
-_NAME_BYTES = 12
-
-
-@lru_cache(maxsize=4096)
-def _lists_of(
-    scope: str, flow_name: str, tag: str | None, labels: tuple[str, ...] | None, sha256: str | None
-) -> bytes:
-    """The names of a run's lists in one piece. Both the routing tag and the labels have lists."""
-    tags = sorted({text for text in (tag, *(labels or ())) if text})
-    return b"".join(
-        _name(scope, flow, one, file)
-        for flow in (None, flow_name)
-        for one in (None, *tags)
-        for file in ((None, sha256) if sha256 else (None,))
-    )
-
-
-@lru_cache(maxsize=4096)
-def _names_in(lists: bytes) -> tuple[bytes, ...]:
-    return tuple(lists[start : start + _NAME_BYTES] for start in range(0, len(lists), _NAME_BYTES))
-
-
-def _name(scope: str, flow: str | None, tag: str | None, sha256: str | None) -> bytes:
-    """Key of a list, short because every run in it repeats it."""
-    parts = msgspec.json.encode((scope, flow, tag, sha256))
-    return hashlib.blake2b(parts, digest_size=_NAME_BYTES).digest()
+def _walks(wanted: RunFilter, scope: str, after: Place | None) -> tuple[str, list[object]]:
+    """Along the list of each status that is wanted."""
+    codes = STATUSES if wanted.status is None else [STATUS_CODES[wanted.status]]
+    name = list_name(scope, wanted.flow, wanted.tag, wanted.workflow_yaml_sha256)
+    within, values = _within(wanted, after)
+    walk = f"SELECT changed_at, key, run FROM listed WHERE list = ? AND status = ?{within}"  # noqa: S608
+    return " UNION ALL ".join([walk] * len(codes)), [v for code in codes for v in (name, code, *values)]
 
 
 def _within(wanted: RunFilter, after: Place | None) -> tuple[str, list[object]]:
@@ -400,6 +460,6 @@ def _within(wanted: RunFilter, after: Place | None) -> tuple[str, list[object]]:
         text += " AND changed_at > ?"
         values.append(wanted.updated_after)
     if after is not None:
-        text += " AND (changed_at, run_id) < (?, ?)"
-        values += [after.updated_at, after.run_id]
+        text += " AND (changed_at, key) < (?, ?)"
+        values += [after.updated_at, key_of(after.run_id)]
     return text, values

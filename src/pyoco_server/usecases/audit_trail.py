@@ -37,15 +37,26 @@ class AuditTrail:
         self._new_id = new_id
 
     async def record(
-        self, caller: Caller, action: str, target: ChangeTarget, before: Any, after: Any
+        self,
+        caller: Caller,
+        action: str,
+        target: ChangeTarget,
+        before: Any,
+        after: Any,
+        *,
+        claimed: str | None = None,
+        entry_id: str | None = None,
     ) -> None:
-        """After the change. Raises NatsUnavailable if it could not be recorded; then the log has it."""
+        """After the change. Raises NatsUnavailable if it could not be recorded; then the log has it.
+
+        `entry_id`: that of a change that may be recorded again soon.
+        """
         entry = AuditEntry(
-            id=self._new_id(),
+            id=entry_id or self._new_id(),
             at=self._clock(),
             action=action,
             target=target,
-            actor=ChangeAuthor(tenant_id=caller.tenant_id, api_key_id=caller.api_key_id),
+            actor=ChangeAuthor(tenant_id=caller.tenant_id, api_key_id=caller.api_key_id, claimed=claimed),
             source=caller.origin or Origin(),
             before=bounded(before),
             after=bounded(after),

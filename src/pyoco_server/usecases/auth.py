@@ -1,7 +1,8 @@
-"""Callers and their API keys: authentication, visibility, and management of keys."""
+"""Callers and their API keys: authentication, scopes, visibility, and when keys were used."""
 
 import asyncio
 import hmac
+import math
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from weakref import WeakValueDictionary
@@ -10,22 +11,27 @@ from msgspec import Struct
 
 from pyoco_server.domain.audit_trail import Origin
 from pyoco_server.domain.auth import (
+    ALL_SCOPES,
+    USED_AGAIN_SEC,
     ApiKey,
     ApiKeyRecord,
+    Scope,
     fingerprint,
-    is_key_id,
+    has_same_secret,
     new_record,
     parse,
     record_key,
-    revoked,
+    used,
     verify,
 )
 from pyoco_server.domain.codec import Unreadable
 from pyoco_server.domain.runs.model import RunSnapshot
-from pyoco_server.errors import ApiKeyRequired, InvalidApiKey, InvalidRequest, NatsUnavailable
-from pyoco_server.usecases.consistency import MAX_TRIES
+from pyoco_server.errors import ApiKeyRequired, InvalidApiKey, NatsUnavailable
+from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.ports.runs import ApiKeyFeed, ApiKeyStore
 from pyoco_server.usecases.ports.stores import Clock, WrongRevision
+
+log = get_logger(__name__)
 
 
 class Caller(Struct, frozen=True):
@@ -35,6 +41,7 @@ class Caller(Struct, frozen=True):
     api_key_id: str | None = None
     origin: Origin | None = None
     """For the audit trail; only where a request changes something."""
+    scopes: frozenset[str] = ALL_SCOPES
 
     @property
     def name(self) -> str:
@@ -49,6 +56,11 @@ AskWho = Callable[[str | None], Awaitable[Caller]]
 def may_see(caller: Caller, snapshot: RunSnapshot) -> bool:
     """Another tenant's run is treated as missing."""
     return caller.tenant_id is None or caller.tenant_id == snapshot.tenant_id
+
+
+def may_see_without_tenant(caller: Caller) -> bool:
+    """Whether a caller sees what belongs to no tenant, such as an unreadable job."""
+    return caller.tenant_id is None or Scope.ADMIN in caller.scopes
 
 
 # Authentication: from the text of an API key to its tenant.
@@ -67,7 +79,11 @@ class _Verified(Struct, frozen=True):
 
 
 class Authenticate:
-    def __init__(self, keys: ApiKeyStore, feed: ApiKeyFeed, pepper: str, process_key: bytes) -> None:
+    def __init__(
+        self, keys: ApiKeyStore, feed: ApiKeyFeed, pepper: str, process_key: bytes, clock: Clock
+    ) -> None:
+        self.uses = RecordKeyUses(keys, clock)
+        self._clock = clock
         self._keys = keys
         self._feed = feed
         self._pepper = pepper
@@ -94,6 +110,7 @@ class Authenticate:
         shown = fingerprint(key.secret, self._process_key)
         if not (self._is_remembered(record, shown) or await self._is_right(key, record, shown)):
             raise InvalidApiKey
+        self.uses.note(record.key_id)
         return self._remember(record, shown)
 
     async def is_still_allowed(self, caller: Caller) -> bool:
@@ -106,7 +123,7 @@ class Authenticate:
     async def _record(self, key_id: str) -> ApiKeyRecord | None:
         """The record of a valid key."""
         record = self._feed.known(key_id) if self._feed.is_current else await self._stored(key_id)
-        if record is None or record.is_revoked or record.key_id != key_id:
+        if record is None or record.key_id != key_id or not record.is_valid(self._clock()):
             self._verified.pop(key_id, None)
             return None
         return record
@@ -120,13 +137,17 @@ class Authenticate:
 
     def _is_remembered(self, record: ApiKeyRecord, shown: bytes) -> bool:
         known = self._verified.get(record.key_id)
-        return known is not None and known.record == record and hmac.compare_digest(known.fingerprint, shown)
+        return (
+            known is not None
+            and has_same_secret(known.record, record)
+            and hmac.compare_digest(known.fingerprint, shown)
+        )
 
     def _remember(self, record: ApiKeyRecord, shown: bytes) -> Caller:
         known = self._verified.get(record.key_id)
-        if known is None or known.record != record:
+        if known is None or not has_same_secret(known.record, record):
             self._verified[record.key_id] = _Verified(record, shown)
-        return Caller(record.tenant_id, record.key_id)
+        return Caller(record.tenant_id, record.key_id, scopes=record.granted)
 
     async def _is_right(self, key: ApiKey, record: ApiKeyRecord, shown: bytes) -> bool:
         if not record.is_slow:
@@ -143,78 +164,58 @@ class Authenticate:
 
     async def _is_still(self, record: ApiKeyRecord) -> bool:
         """A key can be revoked while its secret is being derived."""
-        return await self._record(record.key_id) == record
+        found = await self._record(record.key_id)
+        return found is not None and has_same_secret(found, record)
 
     async def _verify_in_thread(self, record: ApiKeyRecord, secret: str) -> bool:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, verify, record, secret, self._pepper)
 
 
-# Management of API keys. Only the response to issuing a key contains its secret.
+# When keys were used
 
 
-class IssuedApiKey(Struct, frozen=True, kw_only=True):
-    key_id: str
-    tenant_id: str
-    created_at: float | None
-    api_key: str
-    """The only copy."""
+class RecordKeyUses:
+    """Writes `last_used_at` beside the requests: the first use at once, later ones once a minute.
 
+    By compare-and-set, so that a key that is revoked meanwhile stays revoked. A use that another gateway has
+    recorded is not written again.
+    """
 
-class ListedApiKey(Struct, frozen=True, kw_only=True):
-    """A key as shown to administrators, without its hash."""
-
-    key_id: str
-    tenant_id: str
-    created_at: float | None
-    revoked_at: float | None
-
-
-class IssueApiKey:
-    def __init__(self, keys: ApiKeyStore, clock: Clock, pepper: str) -> None:
+    def __init__(self, keys: ApiKeyStore, clock: Clock) -> None:
         self._keys = keys
         self._clock = clock
-        self._pepper = pepper
+        self._noted: dict[str, float] = {}
+        self._waiting: set[str] = set()
+        self._wake = asyncio.Event()
 
-    async def __call__(self, tenant_id: str, key: ApiKey, salt: bytes) -> IssuedApiKey:
-        """`key` and `salt` are fresh random values. Raises InvalidRequest for an invalid tenant."""
-        record = new_record(key.key_id, tenant_id, key.secret, salt, self._pepper, self._clock())
-        await self._keys.create(record_key(key.key_id), record)
-        return IssuedApiKey(
-            key_id=record.key_id,
-            tenant_id=record.tenant_id,
-            created_at=record.created_at,
-            api_key=key.text,
-        )
+    def note(self, key_id: str) -> None:
+        """Of a verified key, so guesses never add to what is kept here."""
+        now = self._clock()
+        if now - self._noted.get(key_id, -math.inf) >= USED_AGAIN_SEC:
+            self._noted[key_id] = now
+            self._waiting.add(key_id)
+            self._wake.set()
 
+    async def run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                await self._try_to_write(self._waiting.pop())
 
-async def list_api_keys(keys: ApiKeyStore) -> list[ListedApiKey]:
-    """Oldest first."""
-    records = await keys.list_keys()
-    return [_listed(record) for record in sorted(records, key=lambda one: (one.created_at or 0, one.key_id))]
+    async def _try_to_write(self, key_id: str) -> None:
+        """If it fails, a use after a minute is written."""
+        either = (NatsUnavailable, Unreadable)
+        with best_effort(log, "api_keys.used", NatsUnavailable, expected=either, key_id=key_id):
+            await self._write(key_id)
 
-
-async def revoke_api_key(keys: ApiKeyStore, key_id: str, clock: Clock) -> ListedApiKey:
-    """Idempotent. Raises InvalidRequest for an unknown key."""
-    for _ in range(MAX_TRIES):
-        stored = await keys.get(record_key(key_id)) if is_key_id(key_id) else None
-        if stored is None:
-            raise InvalidRequest(f"API key not found: {key_id!r}")
-        record = revoked(stored.value, clock())
-        if record is stored.value:
-            return _listed(record)
+    async def _write(self, key_id: str) -> None:
+        stored = await self._keys.get(record_key(key_id))
+        record = None if stored is None else used(stored.value, self._clock())
+        if stored is None or record is None or record is stored.value:
+            return
         try:
-            await keys.update(record_key(key_id), record, stored.revision)
+            await self._keys.update(record_key(key_id), record, stored.revision)
         except WrongRevision:
-            continue
-        return _listed(record)
-    raise NatsUnavailable(f"API key {key_id} could not be written")
-
-
-def _listed(record: ApiKeyRecord) -> ListedApiKey:
-    return ListedApiKey(
-        key_id=record.key_id,
-        tenant_id=record.tenant_id,
-        created_at=record.created_at,
-        revoked_at=record.revoked_at,
-    )
+            log.debug("another gateway changed the record", action="api_keys.used_elsewhere", key_id=key_id)

@@ -12,6 +12,8 @@ from msgspec import Struct
 
 from pyoco_server.errors import GatewayOverloaded
 
+T = TypeVar("T")
+
 
 async def wait_at_most(event: asyncio.Event, seconds: float) -> None:
     with suppress(TimeoutError):
@@ -19,10 +21,14 @@ async def wait_at_most(event: asyncio.Event, seconds: float) -> None:
             await event.wait()
 
 
+async def cancelled(task: "asyncio.Future[T]") -> None:
+    """Returns when the task has ended, however it did."""
+    task.cancel()
+    await asyncio.wait({task})
+
+
 # Heavy computations run one after the other in one thread. Because of the GIL, a single thread beside the
 # event loop costs a request some milliseconds; one per execution would add up to seconds.
-
-T = TypeVar("T")
 
 
 class HeavyWork:

@@ -74,6 +74,19 @@ async def change_value(store: Store[T], key: str, decide: Callable[[T | None], T
     raise NatsUnavailable(f"{key} could not be written: {MAX_TRIES} consecutive conflicts")
 
 
+async def replace_value(store: Store[T], key: str, value: T) -> T | None:
+    """What it replaced."""
+    replaced: T | None = None
+
+    def decide(current: T | None) -> T:
+        nonlocal replaced
+        replaced = current
+        return value
+
+    await change_value(store, key, decide)
+    return replaced
+
+
 async def write(store: Store[T], key: str, value: T, current: Versioned[T] | None) -> Revision:
     """Replace `current`. Raises WrongRevision."""
     if current is None:

@@ -3,10 +3,12 @@
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pyoco_server.domain.audit_trail import ChangeTarget
 from pyoco_server.domain.fleet import (
     ALIVE,
     NOBODY,
@@ -18,17 +20,23 @@ from pyoco_server.domain.fleet import (
     doubt_about,
     hide,
     is_held_by_another,
+    newest_heartbeat,
     register,
     seen_by,
     view_of,
     with_observed_state,
 )
 from pyoco_server.domain.inputs import is_worker_id
-from pyoco_server.errors import NatsUnavailable, WorkerNotFound
+from pyoco_server.domain.runs.listing import RunSummary
+from pyoco_server.domain.runs.model import HELD, RunSnapshot
+from pyoco_server.errors import NatsUnavailable, NotDeletable, WorkerNotFound
+from pyoco_server.usecases.audit_trail import AuditTrail
 from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.consistency import MAX_TRIES
 from pyoco_server.usecases.ports.runs import RunIndex, WorkerStore
 from pyoco_server.usecases.ports.stores import Change, Clock, Feed, Versioned, WrongRevision
+
+Run = TypeVar("Run", RunSnapshot, RunSummary)
 
 # The fleet in memory, from a feed.
 
@@ -61,6 +69,13 @@ class FollowWorkers:
     def _listened(self) -> float:
         """The store's time, stopped during loss of contact."""
         return self._store_clock() - self._feed.missed_sec
+
+    def refreshed(self, run: Run) -> Run:
+        """The run with its newest heartbeat, which may be that of its worker."""
+        if run.worker_id is None or run.status not in HELD:
+            return run
+        newest = newest_heartbeat(run.heartbeat_at, run.instance_id, self.records.get(run.worker_id))
+        return run if newest == run.heartbeat_at else replace(run, heartbeat_at=newest)
 
     async def run(self) -> None:
         async for batch in self._feed.follow(None):
@@ -132,11 +147,11 @@ class ListWorkers:
         return replace(worker, current_run_id=own(worker.current_run_id), last_run_id=own(worker.last_run_id))
 
     def __call__(self, wanted: WorkerFilter, tenant_id: str | None = None) -> list[WorkerRecord]:
-        everyone = [seen_by(self._observed(record), tenant_id) for record in self._followed.records.values()]
+        everyone = [seen_by(self.observed(record), tenant_id) for record in self._followed.records.values()]
         shown = [worker for worker in everyone if _is_wanted(worker, wanted)]
         return sorted(shown, key=lambda worker: worker.worker_id)[: wanted.limit]
 
-    def _observed(self, record: WorkerRecord) -> WorkerRecord:
+    def observed(self, record: WorkerRecord) -> WorkerRecord:
         return with_observed_state(record, self._followed.silent_for(record), self._disconnect_timeout)
 
     def doubt_about(self, tag: str, flow: str | None = None) -> Doubt | None:
@@ -163,7 +178,7 @@ class ListWorkers:
         return sorted(
             record.worker_id
             for record in self._followed.records.values()
-            if tag in record.tags and feature not in record.features and self._observed(record).state in ALIVE
+            if tag in record.tags and feature not in record.features and self.observed(record).state in ALIVE
         )
 
     def _fleet(self) -> FleetView:
@@ -172,7 +187,7 @@ class ListWorkers:
         if now >= self._view_until:
             sorts: tuple[list[WorkerRecord], list[WorkerRecord]] = ([], [])
             for record in self._followed.records.values():
-                sorts[self._observed(record).state not in ALIVE].append(record)
+                sorts[self.observed(record).state not in ALIVE].append(record)
             self._view = view_of(*sorts)
             self._view_until = now + VIEW_SEC
             self._doubts.clear()
@@ -199,7 +214,7 @@ class ListWorkers:
         return slots
 
     def _alive(self) -> list[WorkerRecord]:
-        return [one for one in self._followed.records.values() if self._observed(one).state in ALIVE]
+        return [one for one in self._followed.records.values() if self.observed(one).state in ALIVE]
 
     def _tags_lacking(self, feature: str) -> frozenset[str]:
         """Read at most once a second, like the tags of live workers."""
@@ -225,25 +240,59 @@ def _is_wanted(worker: WorkerRecord, wanted: WorkerFilter) -> bool:
 
 
 class HideWorker:
-    def __init__(self, workers: WorkerStore, followed: FollowWorkers, clock: Clock) -> None:
+    def __init__(
+        self, workers: WorkerStore, followed: FollowWorkers, clock: Clock, trail: AuditTrail
+    ) -> None:
         self._workers = workers
         self._followed = followed
         self._clock = clock
+        self._trail = trail
 
-    async def __call__(self, worker_id: str, tenant_id: str | None, *, hidden: bool) -> WorkerRecord:
+    async def __call__(self, worker_id: str, caller: Caller, *, hidden: bool) -> WorkerRecord:
         """Hide a worker for this tenant only."""
         for _ in range(MAX_TRIES):
             stored = await self._workers.get(worker_id) if is_worker_id(worker_id) else None
             if stored is None:
                 raise WorkerNotFound
-            changed = replace(hide(stored.value, tenant_id, hidden=hidden), updated_at=self._clock())
+            changed = replace(hide(stored.value, caller.tenant_id, hidden=hidden), updated_at=self._clock())
             try:
                 await self._workers.update(worker_id, changed, stored.revision)
             except WrongRevision:
                 continue  # its heartbeat was faster
             self._followed.records[worker_id] = changed
-            return seen_by(changed, tenant_id)
+            await self._record(worker_id, caller, seen_by(stored.value, caller.tenant_id).hidden, hidden)
+            return seen_by(changed, caller.tenant_id)
         raise NatsUnavailable(f"worker record {worker_id} could not be written")
+
+    async def _record(self, worker_id: str, caller: Caller, *states: bool) -> None:
+        before, after = states
+        if before is not after:
+            action, target = "worker.hide" if after else "worker.show", ChangeTarget("worker", worker_id)
+            await self._trail.record(caller, action, target, {"hidden": before}, {"hidden": after})
+
+
+class DeleteWorker:
+    """Removes the record of a worker that is gone. One that comes back registers again."""
+
+    def __init__(self, workers: WorkerStore, listed: ListWorkers, trail: AuditTrail) -> None:
+        self._workers = workers
+        self._listed = listed
+        self._trail = trail
+
+    async def __call__(self, worker_id: str, caller: Caller) -> None:
+        """Raises WorkerNotFound or NotDeletable."""
+        stored = await self._workers.get(worker_id) if is_worker_id(worker_id) else None
+        if stored is None:
+            raise WorkerNotFound
+        state = self._listed.observed(stored.value).state
+        if state in ALIVE:
+            raise NotDeletable(f"the worker is {state}; stop it first")
+        try:
+            await self._workers.remove(worker_id, stored.revision)
+        except WrongRevision as error:
+            raise NotDeletable("the worker has just reported; stop it first") from error
+        before = {"worker_id": worker_id, "state": state, "tags": stored.value.tags}
+        await self._trail.record(caller, "worker.delete", ChangeTarget("worker", worker_id), before, None)
 
 
 # Registration: update a worker's record without losing the fields of others.

@@ -177,7 +177,8 @@ class PauseQueue:
         for lane in record.all_lanes():
             await self._lanes.resume(lane)
         log.info("queue resumed", action="queue.resumed", tag=tag)
-        await self._record(caller, "queue.resume", tag, before, None)
+        if before is not None:
+            await self._record(caller, "queue.resume", tag, before, None)
 
     async def _record(
         self, caller: Caller, action: str, tag: str, before: Pause | None, after: Pause | None

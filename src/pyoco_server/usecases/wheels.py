@@ -8,6 +8,7 @@ from typing import BinaryIO
 from msgspec import Struct
 from packaging.tags import Tag
 
+from pyoco_server.domain.audit_trail import ChangeTarget
 from pyoco_server.domain.wheels import (
     Actor,
     InstalledWheel,
@@ -30,6 +31,8 @@ from pyoco_server.domain.wheels import (
 )
 from pyoco_server.errors import NatsUnavailable, WheelNotFound, WheelSyncFailed
 from pyoco_server.logs import best_effort, get_logger
+from pyoco_server.usecases.audit_trail import AuditTrail
+from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.ports.runs import WheelHistory, WheelInstaller, WheelStore
 from pyoco_server.usecases.ports.stores import Clock
 
@@ -41,20 +44,33 @@ UPLOAD_SEC = 3600.0
 """An upload without progress for this long is considered abandoned."""
 
 
+class Author(Struct, frozen=True, kw_only=True):
+    """Who changes the registry, for the audit trail and for the history of the wheels."""
+
+    caller: Caller
+    actor: Actor
+    source: Source
+
+
 class Upload(Struct, frozen=True, kw_only=True):
     name: str
     file: BinaryIO
     size: int
     tags: tuple[str, ...]
     replace: bool
-    actor: Actor
-    source: Source
+    author: Author
 
 
 class ManageWheels:
     def __init__(
-        self, wheels: WheelStore, history: WheelHistory, clock: Clock, new_id: Callable[[], str]
+        self,
+        wheels: WheelStore,
+        history: WheelHistory,
+        clock: Clock,
+        new_id: Callable[[], str],
+        trail: AuditTrail,
     ) -> None:
+        self._trail = trail
         self._wheels = wheels
         self._history = history
         self._clock = clock
@@ -67,7 +83,8 @@ class ManageWheels:
         wheel = await self._wheels.put(
             upload.name, _chunks(upload.file), upload.tags, partial(check_version, name)
         )
-        await self._record(WheelAction.UPLOAD, wheel, upload.actor, upload.source, replace=upload.replace)
+        await self._record(WheelAction.UPLOAD, wheel, upload.author, replace=upload.replace)
+        await self._trail.record(upload.author.caller, "wheel.upload", _target(wheel), None, _state(wheel))
         return wheel
 
     async def keep_collecting(self) -> None:
@@ -90,11 +107,12 @@ class ManageWheels:
     def read(self, wheel: Wheel) -> AsyncIterator[bytes]:
         return self._wheels.read(wheel)
 
-    async def delete(self, name: str, actor: Actor, source: Source) -> Wheel:
+    async def delete(self, name: str, author: Author) -> Wheel:
         wheel = await self._wheels.delete(name) if is_wheel_name(name) else None
         if wheel is None:
             raise WheelNotFound
-        await self._record(WheelAction.DELETE, wheel, actor, source, replace=None)
+        await self._record(WheelAction.DELETE, wheel, author, replace=None)
+        await self._trail.record(author.caller, "wheel.delete", _target(wheel), _state(wheel), None)
         return wheel
 
     async def history(
@@ -109,7 +127,7 @@ class ManageWheels:
         return wanted[:limit]
 
     async def _record(
-        self, action: WheelAction, wheel: Wheel, actor: Actor, source: Source, *, replace: bool | None
+        self, action: WheelAction, wheel: Wheel, author: Author, *, replace: bool | None
     ) -> None:
         """Best effort, because the wheel is already registered or removed."""
         event = WheelEvent(
@@ -121,12 +139,20 @@ class ManageWheels:
             size_bytes=wheel.size_bytes,
             sha256_hex=wheel.sha256_hex,
             replace=replace,
-            actor=actor,
-            source=source,
+            actor=author.actor,
+            source=author.source,
         )
         log.info("wheel registry changed", action=f"wheel.{action}", wheel=wheel.name, tags=wheel.tags)
         with best_effort(log, "wheel.history", NatsUnavailable, wheel=wheel.name):
             await self._history.append(event)
+
+
+def _target(wheel: Wheel) -> ChangeTarget:
+    return ChangeTarget("wheel", wheel.name)
+
+
+def _state(wheel: Wheel) -> dict[str, object]:
+    return {"tags": wheel.tags, "size_bytes": wheel.size_bytes, "sha256": wheel.sha256_hex}
 
 
 async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:

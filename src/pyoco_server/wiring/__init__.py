@@ -9,8 +9,12 @@ gateway_backend.py  the ports of executions and events, and all three levels for
 
 from pyoco_server.jetstream.access import without_credentials
 from pyoco_server.jetstream.admin import NatsReport
-from pyoco_server.jetstream.nats_server import BootstrapNats, EmbeddedNats, running_embedded_url
-from pyoco_server.jetstream.nats_server import find_binary as find_nats_server
+from pyoco_server.jetstream.nats_server import (
+    BootstrapNats,
+    EmbeddedNats,
+    find_binary as find_nats_server,
+    running_embedded_url,
+)
 from pyoco_server.wiring.backends import (
     JetStreamBackend,
     back_up,

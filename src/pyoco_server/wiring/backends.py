@@ -14,11 +14,13 @@ from uuid_utils import uuid7
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
 from pyoco_server.domain.auth import ApiKey
+from pyoco_server.domain.dead_letters import LetterMark
 from pyoco_server.domain.fleet import WorkerRecord
 from pyoco_server.domain.flows import FlowSettings
 from pyoco_server.domain.queues import Lane
 from pyoco_server.domain.runs.claims import IdempotencyClaim
 from pyoco_server.domain.runs.model import FlowFile, RunSnapshot, trim_snapshot
+from pyoco_server.domain.secrets.model import SecretRecord, VariableRecord
 from pyoco_server.errors import SnapshotTooLarge
 from pyoco_server.jetstream import admin
 from pyoco_server.jetstream.access import access_of
@@ -26,13 +28,14 @@ from pyoco_server.jetstream.admin import NatsReport, inspect
 from pyoco_server.jetstream.auth import JetStreamApiKeys
 from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC, NatsConnection
 from pyoco_server.jetstream.consumers import ensure_consumer
+from pyoco_server.jetstream.dead_letters import DlqStream
 from pyoco_server.jetstream.events import ListedKvStore
 from pyoco_server.jetstream.feed import BucketFeed
 from pyoco_server.jetstream.job_source import JetStreamJobSources
 from pyoco_server.jetstream.kv import BucketSignals, KvStore, LogStream
-from pyoco_server.jetstream.queue import DlqStream, JetStreamTimers, JetStreamUndeliverable, WorkQueue
+from pyoco_server.jetstream.queue import JetStreamTimers, JetStreamUndeliverable, WorkQueue
+from pyoco_server.jetstream.storage import JetStreamStorage
 from pyoco_server.jetstream.streams import (
-    JetStreamStorage,
     ensure_streams,
     resources,
     stream_config,
@@ -119,6 +122,7 @@ async def bucket_of(
 
 log = get_logger(__name__)
 
+IN_MEMORY = ":memory:"
 HEADER_ROOM = 4_096
 """The server's limit is for a message with its headers."""
 
@@ -133,6 +137,8 @@ class JetStreamWorkerBackend:
     dead_letters: DlqStream
     task_logs: LogStream
     run_signals: BucketSignals
+    secrets: ListedKvStore[SecretRecord]
+    variables: ListedKvStore[VariableRecord]
 
     @property
     def is_available(self) -> bool:
@@ -147,6 +153,7 @@ class JetStreamBackend(JetStreamWorkerBackend):
 @dataclass(frozen=True)
 class JetStreamRunLevel(JetStreamBackend):
     claims: KvStore[IdempotencyClaim]
+    letter_marks: KvStore[LetterMark]
     flow_files: ListedKvStore[FlowFile]
     flows: KvStore[FlowSettings]
     flow_feed: BucketFeed[FlowSettings]
@@ -166,7 +173,7 @@ async def open_worker_backend(config: NatsBackendConfig, name: str) -> AsyncIter
     async with connected(config, name, patiently=False) as connection:
         specs = worker_resources(config)
         streams = await ensure_streams(connection, config, specs)
-        yield _worker_backend(connection, config, streams)
+        yield _worker_backend(connection, config, streams, retention_sec=None)
 
 
 @asynccontextmanager
@@ -190,6 +197,9 @@ async def open_run_level(
         yield JetStreamRunLevel(
             **{**vars(backend), "task_logs": _task_logs(feeds, config)},
             claims=await bucket_of(requests, config.idempotency_kv_bucket, codec.encode, codec.decode_claim),
+            letter_marks=await bucket_of(
+                requests, config.dead_letters_kv_bucket, codec.encode, codec.decode_letter_mark, restore
+            ),
             flow_files=await _flow_files(requests, config),
             flows=await bucket_of(
                 requests, config.flows_kv_bucket, codec.encode, codec.decode_flow_settings, restore
@@ -218,7 +228,7 @@ async def _backend(
 ) -> JetStreamBackend:
     streams = await ensure_streams(connection, config)
     return JetStreamBackend(
-        **vars(_worker_backend(connection, config, streams, scans)),
+        **vars(_worker_backend(connection, config, streams, scans, retention_sec=config.runs_retention_sec)),
         api_keys=JetStreamApiKeys(connection, config.auth_kv_bucket, streams[f"KV_{config.auth_kv_bucket}"]),
     )
 
@@ -228,28 +238,42 @@ def _worker_backend(
     config: NatsBackendConfig,
     streams: dict[str, dict[str, Any]],
     scans: NatsConnection | None = None,
+    *,
+    retention_sec: float | None,
 ) -> JetStreamWorkerBackend:
     return JetStreamWorkerBackend(
         connection=connection,
-        runs=_runs(connection, config, streams[f"KV_{config.runs_kv_bucket}"]),
+        runs=_runs(connection, config, streams[f"KV_{config.runs_kv_bucket}"], retention_sec),
         workers=_workers(connection, config, streams[f"KV_{config.workers_kv_bucket}"]),
         queue=WorkQueue(
             connection,
             config.work_stream,
             config.work_subject_prefix,
             scans=scans,
-            retention_sec=config.runs_retention_sec,
+            retention_sec=retention_sec,
             allows_schedules=bool(streams[config.work_stream].get("allow_msg_schedules")),
         ),
         sources=JetStreamJobSources(connection, config),
         dead_letters=DlqStream(connection, config.dlq_stream, config.dlq_subject_prefix),
         task_logs=_task_logs(connection, config),
         run_signals=BucketSignals(connection, config.runs_kv_bucket),
+        secrets=_secrets(connection, config, "secret.", codec.decode_secret),
+        variables=_secrets(connection, config, "variable.", codec.decode_variable),
     )
 
 
+def _secrets(
+    connection: NatsConnection, config: NatsBackendConfig, part: str, decode: Callable[[bytes], T]
+) -> ListedKvStore[T]:
+    """Asks the leader: a run must not fail because a replica does not know its secret yet."""
+    return ListedKvStore(connection, config.secrets_kv_bucket, {}, decode, part=part)
+
+
 def _runs(
-    connection: NatsConnection, config: NatsBackendConfig, stream: dict[str, Any]
+    connection: NatsConnection,
+    config: NatsBackendConfig,
+    stream: dict[str, Any],
+    retention_sec: float | None,
 ) -> KvStore[RunSnapshot]:
     return KvStore(
         connection,
@@ -257,7 +281,7 @@ def _runs(
         stream,
         partial(_run_bytes, connection, config.max_run_snapshot_bytes),
         codec.decode_run,
-        partial(_retention, config.runs_retention_sec),
+        partial(_retention, retention_sec),
         named=lambda run, key: run if run.run_id == key else replace(run, run_id=key),
     )
 
@@ -297,14 +321,17 @@ async def _flow_files(connection: NatsConnection, config: NatsBackendConfig) -> 
 
 
 def _run_index(config: NatsBackendConfig) -> SqliteRunIndex:
-    path = Path(config.read_model_path) if config.read_model_path else None
+    path = None if config.read_model_path in ("", IN_MEMORY) else Path(config.read_model_path)
     return SqliteRunIndex(path, tenants=config.http_auth_mode != "none")
 
 
-def _retention(keep_sec: float, snapshot: RunSnapshot) -> float | None:
-    """Only what has ended may expire: as the gateway said that accepted it, else as we say."""
-    wanted = snapshot.retention_sec or keep_sec
-    return wanted if wanted > 0 and snapshot.status.is_terminal else None
+def _retention(keep_sec: float | None, snapshot: RunSnapshot) -> float | None:
+    """Only what has ended may expire: as the gateway has set it that accepted it, else as this one.
+
+    A worker has no word in this (None): if the run has none, gateways remove it when its time is over.
+    """
+    wanted = keep_sec if snapshot.retention_sec is None else snapshot.retention_sec
+    return wanted if wanted and snapshot.status.is_terminal else None
 
 
 def encode_within(limit: int, snapshot: RunSnapshot) -> bytes:
@@ -336,6 +363,10 @@ def new_api_key() -> ApiKey:
 
 def new_salt() -> bytes:
     return secrets.token_bytes(16)
+
+
+def new_key_and_salt() -> tuple[ApiKey, bytes]:
+    return new_api_key(), new_salt()
 
 
 # NATS itself: inspected, prepared, backed up, restored.

@@ -115,6 +115,7 @@ class EventUseCases:
         waits: Waits,
         clock: Clock,
         new_id: Callable[[], str],
+        trail: AuditTrail,
         monotonic: Clock = time.monotonic,
         repeat_patience_sec: float = PATIENCE_SEC,
     ) -> None:
@@ -126,10 +127,11 @@ class EventUseCases:
         self._new_id = new_id
         self.audit = level.audit
         self.audit_stream = events.audit
-        self.templates = ManageTemplates(events.templates, clock)
-        self.actions = ManageActions(events.actions, clock)
-        self.sources = ManageSources(events.sources, clock)
-        self.retry_queue = RetryQueue(events.retry_jobs, _policy(config), clock)
+        self._trail = trail
+        self.templates = ManageTemplates(events.templates, clock, trail)
+        self.actions = ManageActions(events.actions, clock, trail)
+        self.sources = ManageSources(events.sources, clock, trail)
+        self.retry_queue = RetryQueue(events.retry_jobs, retry_policy(config), clock, trail)
         self.start_template = self._start_template(
             backend.runs, submit_run, executions, monotonic, repeat_patience_sec
         )
@@ -189,6 +191,7 @@ class EventUseCases:
             self._clock,
             self._new_id,
             self._config.google_chat_webhook_url,
+            trail=self._trail,
         )
 
     def _notify_escalations(self, notifier: Notifier) -> NotifyEscalations:
@@ -247,7 +250,7 @@ class EventUseCases:
         return work
 
 
-def _policy(config: NatsBackendConfig) -> RetryPolicy:
+def retry_policy(config: NatsBackendConfig) -> RetryPolicy:
     return RetryPolicy(
         max_attempts=config.workflow_event_retry_max_attempts,
         base_delay_seconds=config.workflow_event_retry_base_delay_seconds,

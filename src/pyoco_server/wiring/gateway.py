@@ -10,8 +10,10 @@ from pyoco_server.usecases.executions.query import ExecutionHub
 from pyoco_server.usecases.ports.gateway import ServerBackend
 from pyoco_server.usecases.runs.watch import WatchHub
 from pyoco_server.usecases.schedules.start import StartScheduled
+from pyoco_server.wiring.alert_level import AlertLevel
 from pyoco_server.wiring.event_level import EventLevel, EventUseCases, ScheduleLevel, default_timezone
 from pyoco_server.wiring.flow_control import FlowLevel
+from pyoco_server.wiring.operation_level import OperationLevel
 from pyoco_server.wiring.run_level import Background, ExecutionLevel, RunLevel, Setup, Tuning
 
 __all__ = ["Levels", "Setup", "Tuning"]
@@ -26,6 +28,8 @@ class _Connected:
     executions: ExecutionLevel
     schedules: ScheduleLevel
     flows: FlowLevel
+    operations: OperationLevel
+    alerts: AlertLevel
 
 
 class Levels:
@@ -40,6 +44,7 @@ class Levels:
         self._connected: _Connected | None = None
         self._run_watchers = WatchHub(setup.config.max_watchers)
         self._execution_watchers = ExecutionHub(setup.config.max_watchers)
+        self._bulk_watchers = ExecutionHub(setup.config.max_watchers)
         self.clock = setup.clock
         self.monotonic = setup.monotonic
         self.timezone = default_timezone(setup.config.timezone)
@@ -67,6 +72,14 @@ class Levels:
         return self._now_connected.flows
 
     @property
+    def operations(self) -> OperationLevel:
+        return self._now_connected.operations
+
+    @property
+    def alerts(self) -> AlertLevel:
+        return self._now_connected.alerts
+
+    @property
     def _now_connected(self) -> _Connected:
         if self._connected is None:
             raise NatsUnavailable("nats unavailable: not connected yet")
@@ -85,6 +98,7 @@ class Levels:
             waits=executions.waits,
             clock=backend.shared_clock,
             new_id=self._setup.new_id,
+            trail=runs.trail,
             monotonic=self._setup.monotonic,
             repeat_patience_sec=self._setup.tuning.event_repeat_sec,
         )
@@ -98,7 +112,9 @@ class Levels:
             own_writes=runs.own_writes,
             trail=runs.trail,
         )
-        self._connected = _Connected(backend, runs, executions, schedules, flows)
+        operations = OperationLevel(backend, self._setup, runs, executions, self._bulk_watchers)
+        alerts = AlertLevel(backend, self._setup, runs, executions)
+        self._connected = _Connected(backend, runs, executions, schedules, flows, operations, alerts)
         imported = await events.import_files()
         self.events.connect(events)  # no event is received before: its key may be among what is imported
         return imported
@@ -142,6 +158,11 @@ class Levels:
         return all(one.is_caught_up for one in (found.runs, found.executions, found.schedules.follow))
 
     @property
+    def progress(self) -> tuple[int, int] | None:
+        """Runs read since the start and to be read; None if all are read, or before the first contact."""
+        return None if self._connected is None else self._connected.runs.follow.progress
+
+    @property
     def stale_sec(self) -> float:
         """Seconds since the picture of all runs and executions was up to date; 0: it is."""
         found = self._connected
@@ -155,13 +176,16 @@ class Levels:
             "collect-chunks": connected.runs.wheels.keep_collecting,
             **connected.executions.background(),
             **connected.schedules.background(),
+            **connected.operations.background(),
+            **connected.alerts.background(),
             **self.events.background(),
         }
 
     @property
     def watchers(self) -> int:
-        return self._run_watchers.count + self._execution_watchers.count
+        return self._run_watchers.count + self._execution_watchers.count + self._bulk_watchers.count
 
     def close_watchers(self) -> None:
         self._run_watchers.close()
         self._execution_watchers.close()
+        self._bulk_watchers.close()

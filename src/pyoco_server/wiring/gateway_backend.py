@@ -9,8 +9,12 @@ from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from pyoco_server.alert_adapters import MessagesOut
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
+from pyoco_server.domain.alerts.deliveries import Delivery, decode_delivery
+from pyoco_server.domain.alerts.model import AlertRecord, decode_alert_record
+from pyoco_server.domain.bulk import BulkChunk, BulkRecord
 from pyoco_server.domain.events.imports import ImportMark
 from pyoco_server.domain.events.receipts import DAY_SEC, KeptResume, Slot
 from pyoco_server.domain.events.retry import NotificationSettings, RetryJob
@@ -22,10 +26,19 @@ from pyoco_server.domain.fleet import LeaseRecord
 from pyoco_server.domain.limits.holders import Holders, decode_holders
 from pyoco_server.domain.limits.model import LimitRecord, decode_limit
 from pyoco_server.domain.queues import QueueRecord
+from pyoco_server.domain.runs.model import RunSnapshot
 from pyoco_server.domain.schedules.model import Schedule, TickPage
+from pyoco_server.domain.stats.records import (
+    CountPosition,
+    RunEnd,
+    decode_count_position,
+    decode_run_end,
+    decode_stats,
+)
 from pyoco_server.event_adapters import AuditFile, EventFiles, GoogleChat
 from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC, NatsConnection
 from pyoco_server.jetstream.consumers import JetStreamLanes
+from pyoco_server.jetstream.dead_letters import LetterFeed
 from pyoco_server.jetstream.events import (
     AuditFeed,
     AuditRecords,
@@ -37,11 +50,15 @@ from pyoco_server.jetstream.events import (
 from pyoco_server.jetstream.executions import JetStreamExecutionLog, JetStreamGraphs
 from pyoco_server.jetstream.feed import BucketFeed, StreamFeed
 from pyoco_server.jetstream.kv import KvStore
-from pyoco_server.jetstream.streams import JetStreamTime, audit_trail_names, ensure_streams, stream_config
+from pyoco_server.jetstream.stats import StatsBucket
+from pyoco_server.jetstream.storage import JetStreamTime
+from pyoco_server.jetstream.streams import audit_trail_names, ensure_streams, stream_config
 from pyoco_server.read_model.executions import SqliteExecutionIndex
 from pyoco_server.usecases.auth import ANONYMOUS, AskWho, Authenticate, Caller
 from pyoco_server.usecases.coordination import SharedClock
+from pyoco_server.usecases.ports.alerts import NoticedState, decode_noticed_state
 from pyoco_server.usecases.ports.runs import ApiKeyStore
+from pyoco_server.usecases.ports.stores import Clock
 from pyoco_server.wiring.backends import (
     GatewayConnections,
     JetStreamRunLevel,
@@ -69,6 +86,12 @@ class JetStreamExecutionLevel:
     queues: KvStore[QueueRecord]
     queue_feed: BucketFeed[QueueRecord]
     lanes: JetStreamLanes
+    bulk_operations: KvStore[BulkRecord]
+    bulk_feed: BucketFeed[BulkRecord]
+    bulk_chunks: KvStore[BulkChunk]
+    stats_records: StatsBucket
+    count_positions: KvStore[CountPosition]
+    run_end_feed: BucketFeed[RunEnd]
     limits: KvStore[LimitRecord]
     limit_feed: BucketFeed[LimitRecord]
     limit_holders: KvStore[Holders]
@@ -102,12 +125,24 @@ async def open_execution_level(
             tick_pages=await bucket_of(
                 requests, config.ticks_kv_bucket, codec.encode, codec.decode_tick_page, restore
             ),
-            change_log=_change_log(requests, config),
+            change_log=change_log(requests, config),
             queues=await bucket_of(
                 requests, config.queues_kv_bucket, codec.encode, codec.decode_queue, restore
             ),
             queue_feed=BucketFeed(feeds, config.queues_kv_bucket, codec.decode_queue, restore),
             lanes=JetStreamLanes(requests, config),
+            bulk_operations=await bucket_of(
+                requests, config.bulk_kv_bucket, codec.encode, codec.decode_bulk, restore
+            ),
+            bulk_feed=BucketFeed(feeds, config.bulk_kv_bucket, codec.decode_bulk, restore),
+            bulk_chunks=await bucket_of(
+                requests, config.bulk_items_kv_bucket, codec.encode, codec.decode_bulk_chunk, restore
+            ),
+            stats_records=await _stats(feeds, config),
+            count_positions=await bucket_of(
+                requests, config.stats_kv_bucket, codec.encode, decode_count_position, restore
+            ),
+            run_end_feed=BucketFeed(feeds, config.runs_kv_bucket, decode_run_end, restore),
             limits=await bucket_of(requests, config.limits_kv_bucket, codec.encode, decode_limit, restore),
             limit_feed=BucketFeed(feeds, config.limits_kv_bucket, decode_limit, restore),
             limit_holders=await bucket_of(
@@ -117,7 +152,7 @@ async def open_execution_level(
         )
 
 
-def _change_log(connection: NatsConnection, config: NatsBackendConfig) -> JetStreamChangeLog:
+def change_log(connection: NatsConnection, config: NatsBackendConfig) -> JetStreamChangeLog:
     stream, _, subjects = audit_trail_names(config)
     return JetStreamChangeLog(connection, stream, subjects)
 
@@ -127,6 +162,13 @@ async def _graphs(connection: NatsConnection, config: NatsBackendConfig) -> JetS
     return JetStreamGraphs(connection, bucket, await bucket_config(connection, bucket))
 
 
+async def _stats(connection: NatsConnection, config: NatsBackendConfig) -> StatsBucket:
+    bucket = config.stats_kv_bucket
+    stream = await bucket_config(connection, bucket)
+    restore = restorer(connection, config)
+    return StatsBucket(connection, bucket, stream, codec.encode, decode_stats, restore=restore)
+
+
 async def _execution_log(connection: NatsConnection, config: NatsBackendConfig) -> JetStreamExecutionLog:
     stream = await stream_config(connection, config.executions_stream) or {}
     return JetStreamExecutionLog(
@@ -134,6 +176,7 @@ async def _execution_log(connection: NatsConnection, config: NatsBackendConfig) 
         config.executions_stream,
         config.executions_subject_prefix,
         is_replicated=stream.get("num_replicas", 1) > 1,
+        allows_ttl=bool(stream.get("allow_msg_ttl")),
     )
 
 
@@ -257,12 +300,54 @@ def new_event_files(config: NatsBackendConfig) -> EventFiles:
     return EventFiles(config.workflow_event_import_dir)
 
 
+# Alerts: what is defined and delivered, and the feeds in which happenings are noticed
+
+
+@dataclass(frozen=True)
+class JetStreamAlerts:
+    definitions: KvStore[AlertRecord]
+    definition_feed: BucketFeed[AlertRecord]
+    deliveries: KvStore[Delivery]
+    delivery_feed: BucketFeed[Delivery]
+    state: KvStore[NoticedState]
+    runs: BucketFeed[RunSnapshot]
+    executions: StreamFeed[LoggedCommit]
+    schedules: BucketFeed[Schedule]
+    letters: LetterFeed
+
+
+async def alerts_on(
+    requests: NatsConnection, feeds: NatsConnection, config: NatsBackendConfig
+) -> JetStreamAlerts:
+    """Feeds of their own: one that only this reads must not pass for the picture of all runs."""
+    restore = restorer(feeds, config)
+    alerts, deliveries = config.alerts_kv_bucket, config.deliveries_kv_bucket
+    return JetStreamAlerts(
+        definitions=await bucket_of(requests, alerts, codec.encode, decode_alert_record),
+        definition_feed=BucketFeed(feeds, alerts, decode_alert_record, restore),
+        deliveries=await bucket_of(requests, deliveries, codec.encode, decode_delivery, restore),
+        delivery_feed=BucketFeed(feeds, deliveries, decode_delivery, restore),
+        state=await bucket_of(requests, config.leases_kv_bucket, codec.encode, decode_noticed_state, restore),
+        runs=BucketFeed(feeds, config.runs_kv_bucket, codec.decode_run, restore),
+        executions=StreamFeed(
+            feeds, config.executions_stream, config.executions_subject_prefix, decode_commit, restore
+        ),
+        schedules=BucketFeed(feeds, config.schedules_kv_bucket, codec.decode_schedule, restore),
+        letters=LetterFeed(feeds, config.dlq_stream, config.dlq_subject_prefix, restore),
+    )
+
+
+def new_outbound(config: NatsBackendConfig) -> MessagesOut:
+    return MessagesOut(allow_private=config.alerts_allow_private)
+
+
 # A gateway's backend: the three levels, on its connections.
 
 
 @dataclass(frozen=True)
 class JetStreamGatewayBackend(JetStreamRunLevel, JetStreamExecutionLevel):
     events: JetStreamEvents
+    alerts: JetStreamAlerts
     shared_clock: SharedClock
 
 
@@ -282,6 +367,7 @@ async def open_gateway_backend(
             **vars(runs),
             **vars(executions),
             events=await events_on(connections.requests, connections.feeds, config),
+            alerts=await alerts_on(connections.requests, connections.feeds, config),
             shared_clock=shared_clock,
         )
 
@@ -290,13 +376,15 @@ async def open_gateway_backend(
 
 
 @asynccontextmanager
-async def authentication(config: NatsBackendConfig, api_keys: ApiKeyStore) -> AsyncIterator[AskWho]:
-    """What the settings ask for, for as long as the backend is open."""
+async def authentication(
+    config: NatsBackendConfig, api_keys: ApiKeyStore, clock: Clock
+) -> AsyncIterator[AskWho]:
+    """What the settings ask for, for as long as the backend is open. `clock`: the store's."""
     if config.http_auth_mode == "none":
         yield let_everybody_in
         return
     async with api_keys.follow_keys() as feed:
-        yield Authenticate(api_keys, feed, config.auth_pepper, secrets.token_bytes(32))
+        yield Authenticate(api_keys, feed, config.auth_pepper, secrets.token_bytes(32), clock)
 
 
 async def let_everybody_in(_presented: str | None) -> Caller:

@@ -7,16 +7,25 @@ from functools import partial
 from typing import Protocol
 
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain.bulk import BATCH
+from pyoco_server.domain.executions.model import possible_ids
 from pyoco_server.domain.executions.records import LoggedCommit
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
+from pyoco_server.sealing import Sealer
+from pyoco_server.usecases.alerts.scan import SCAN_SEC
+from pyoco_server.usecases.alerts.send import DeliveryMeter
+from pyoco_server.usecases.api_keys import IssueApiKey, ManageApiKeys
 from pyoco_server.usecases.audit_trail import AuditTrail
+from pyoco_server.usecases.bulk.carry_out import BulkMeter
 from pyoco_server.usecases.concurrency import HeavyWork
 from pyoco_server.usecases.consistency import OwnWrites
 from pyoco_server.usecases.coordination import Lease
 from pyoco_server.usecases.events.executions import ExecutionWaits, StartExecutions
 from pyoco_server.usecases.events.start import PATIENCE_SEC
+from pyoco_server.usecases.executions.by_hand import ExecutionsByHand
 from pyoco_server.usecases.executions.commands import CommandExecution, CommandMeter, Writing
 from pyoco_server.usecases.executions.create import CreateExecutions, ManageGraphs
+from pyoco_server.usecases.executions.delete import DeleteExecution
 from pyoco_server.usecases.executions.node_runs import NodeRuns
 from pyoco_server.usecases.executions.query import ExecutionHub, ReadExecutions
 from pyoco_server.usecases.executions.repository import ExecutionRepository
@@ -30,6 +39,8 @@ from pyoco_server.usecases.runs.retry import FlowFiles, LinkRetries, RetryRun
 from pyoco_server.usecases.runs.submit import RequireKnown, SubmitBatch, SubmitOnce, SubmitRun
 from pyoco_server.usecases.runs.watch import WatchHub, WatchRun, WatchRuns
 from pyoco_server.usecases.schedules.attend import TickMeter
+from pyoco_server.usecases.secrets.manage import ManageSecrets, ManageVariables
+from pyoco_server.usecases.secrets.resolve import ReadValues, RequireResolvable, ResolveText
 from pyoco_server.usecases.services import orchestrator
 from pyoco_server.usecases.services.follow import (
     EXPIRE_INTERVAL_SEC,
@@ -46,8 +57,9 @@ from pyoco_server.usecases.services.sweep import (
     RunExpiry,
     SweepRuns,
 )
+from pyoco_server.usecases.stats.count import CountedEnds, StatsMeter
 from pyoco_server.usecases.wheels import ManageWheels
-from pyoco_server.wiring.backends import new_run_id
+from pyoco_server.wiring.backends import new_key_and_salt, new_run_id
 from pyoco_server.wiring.flow_control import LimitLevel, LimitMeter, QueueLevel
 
 Background = dict[str, Callable[[], Awaitable[None]]]
@@ -61,7 +73,17 @@ ORCHESTRATOR_SILENT_SEC = 5.0
 """Lease timeout before another gateway orchestrates."""
 
 
-class Meter(RunMeter, CommandMeter, OrchestratorMeter, TickMeter, LimitMeter, Protocol):
+class Meter(
+    RunMeter,
+    CommandMeter,
+    OrchestratorMeter,
+    TickMeter,
+    LimitMeter,
+    BulkMeter,
+    StatsMeter,
+    DeliveryMeter,
+    Protocol,
+):
     pass
 
 
@@ -77,6 +99,8 @@ class Tuning:
     first_worker_sec: float = START_SEC
     orchestrator_retry_sec: float = orchestrator.RETRY_SEC
     event_repeat_sec: float = PATIENCE_SEC
+    bulk_batch: int = BATCH
+    alert_scan_sec: float = SCAN_SEC
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +161,11 @@ class RunLevel:
         self.expiry = RunExpiry(backend.timers, backend.runs, clock)
         self.flow_files = FlowFiles(backend.flow_files, backend.run_index, clock)
         by_tenant = setup.config.http_auth_mode != "none"
+        seal = Sealer(setup.config.secrets_keys)
+        values = ReadValues(backend, seal)
+        self.resolve_text = ResolveText(values)
+        self.secrets = ManageSecrets(backend.secrets, seal, backend.shared_clock, self.trail)
+        self.variables = ManageVariables(backend.variables, backend.shared_clock, self.trail)
         self.queues = QueueLevel(backend, self.list_workers, own_writes, self.trail, by_tenant=by_tenant)
         self.submit = SubmitRun(
             backend.runs,
@@ -151,6 +180,7 @@ class RunLevel:
             complete=self.follow_flows.complete,
             choose_lane=self.queues.choose_lane,
             limits=self.limits.gate,
+            require_resolvable=RequireResolvable(values, self.list_workers),
         )
         self.submit_once = SubmitOnce(backend.claims, self.submit, clock, new_id)
         self.submit_batch = SubmitBatch(self.submit)
@@ -163,14 +193,17 @@ class RunLevel:
             backend.runs, self.follow_workers, silent_sec, self.limits.gate, self.queues.list.pause_of
         )
         self.read_logs = ReadLogs(self.read, backend.task_logs)
-        self.list = ListRuns(backend.runs, backend.run_index, own_writes)
-        self.watch = WatchRun(backend.runs, backend.task_logs, watchers, setup.clock)
-        self.watch_list = WatchRuns(backend.run_index, watchers)
+        self.list = ListRuns(backend.runs, backend.run_index, own_writes, self.follow_workers)
+        self.watch = WatchRun(backend.runs, backend.task_logs, watchers, setup.clock, self.follow_workers)
+        self.watch_list = WatchRuns(backend.run_index, watchers, self.follow_workers)
 
     def _add_changes(self, backend: ServerBackend, setup: Setup, own_writes: OwnWrites) -> None:
         clock = setup.clock
-        self.cancel = CancelRun(backend.runs, backend.queue, own_writes, self.reassert_cancels, clock)
-        self.link_retries = LinkRetries(backend.runs, clock)
+        self.cancel = CancelRun(
+            backend.runs, backend.queue, own_writes, self.reassert_cancels, clock, self.trail
+        )
+        self.counted = CountedEnds(backend.count_positions)
+        self.link_retries = LinkRetries(backend.runs, clock, self.counted)
         self._looks.append(self.link_retries.look)
         self.retry = RetryRun(
             backend.runs,
@@ -179,9 +212,17 @@ class RunLevel:
             self.flow_files,
             self.list_workers,
             self.link_retries,
+            trail=self.trail,
         )
-        self.wheels = ManageWheels(backend.wheels, backend.wheel_history, clock, setup.new_id)
-        self.hide_worker = HideWorker(backend.workers, self.follow_workers, clock)
+        self.wheels = ManageWheels(backend.wheels, backend.wheel_history, clock, setup.new_id, self.trail)
+        self.hide_worker = HideWorker(backend.workers, self.follow_workers, clock, self.trail)
+        self.api_keys = ManageApiKeys(
+            backend.api_keys,
+            backend.shared_clock,
+            IssueApiKey(backend.api_keys, backend.shared_clock, setup.config.auth_pepper),
+            self.trail,
+            new_key_and_salt,
+        )
 
     def _add_sweeps(self, backend: ServerBackend, setup: Setup) -> None:
         """What ends, repeats and counts runs, whoever started them."""
@@ -200,8 +241,7 @@ class RunLevel:
 
     def _reassert_cancels(self, backend: ServerBackend, setup: Setup) -> ReassertCancels:
         reassert = ReassertCancels(backend.runs, setup.clock, setup.config.cancel_grace_period_sec)
-        unfinished = backend.run_index.unfinished()
-        reassert.began_with(run_id for run_id, _, now in unfinished if now is RunStatus.CANCELLING)
+        reassert.began_with(run_id for run_id, _, _ in backend.run_index.unfinished(RunStatus.CANCELLING))
         self._looks.append(reassert.look)
         return reassert
 
@@ -253,13 +293,15 @@ class ExecutionLevel:
     def __init__(self, backend: ServerBackend, setup: Setup, runs: RunLevel, watchers: ExecutionHub) -> None:
         log, clock = backend.execution_log, backend.shared_clock
         self.index = backend.execution_index
-        self.graphs = ManageGraphs(backend.graphs, setup.clock)
+        self.graphs = ManageGraphs(backend.graphs, setup.clock, runs.trail)
         heavy_work = HeavyWork()
         records = ExecutionRepository(log, backend.execution_cache, self.index)
         self.orchestrate = self._orchestrate(backend, setup, runs, records, heavy_work)
         writing = Writing(records, log, self.graphs, clock, setup.new_id, self.orchestrate.nudge, setup.meter)
         self.create = CreateExecutions(writing, backend.claims)
+        self.delete = DeleteExecution(records, self.index, clock, runs.trail)
         self.command = CommandExecution(writing)
+        self.by_hand = ExecutionsByHand(self.command, self.create, runs.trail)
         self.read = ReadExecutions(records, log, self.index, watchers, self.graphs, heavy_work)
         self._follow = FollowExecutions(
             backend.execution_feed, self.index, records, self.orchestrate, watchers
@@ -293,6 +335,11 @@ class ExecutionLevel:
         )
         runs.on_changes(orchestrate.look)
         return orchestrate
+
+    def needs(self, run: RunSnapshot) -> bool:
+        """Whether it is the run of a node whose execution has not ended."""
+        ids = () if run.execution_id is None else possible_ids(run.tenant_id, run.execution_id)
+        return any(self.index.version(one) and not self.index.has_ended(one) for one in ids)
 
     @property
     def is_caught_up(self) -> bool:

@@ -12,30 +12,39 @@ from msgspec.structs import replace
 from packaging.tags import sys_tags
 
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain.audit_trail import AuditEntry, Origin
+from pyoco_server.domain.auth import Grant, IssuedApiKey, ListedApiKey
 from pyoco_server.domain.inputs import is_run_id
-from pyoco_server.domain.runs.jobs import Submission
+from pyoco_server.domain.runs.jobs import Submission, with_references
 from pyoco_server.domain.values import MAX_PARAMS_BYTES, from_caller
 from pyoco_server.engine.executors.pool import ProcessExecutors, follow_flow_files, version_of
 from pyoco_server.engine.executors.protocol import ExecutorSpec, Limits
 from pyoco_server.engine.executors.thread import OnOutcome, ThreadExecutors
 from pyoco_server.engine.resolve import resolver_of
-from pyoco_server.errors import RunNotFound
+from pyoco_server.errors import NatsUnavailable, RunNotFound
+from pyoco_server.jetstream.events import JetStreamChangeLog
+from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.running_server import settings_here
-from pyoco_server.usecases.auth import IssueApiKey, IssuedApiKey, ListedApiKey, list_api_keys, revoke_api_key
+from pyoco_server.sealing import Sealer
+from pyoco_server.usecases.api_keys import IssueApiKey, ManageApiKeys, list_api_keys
+from pyoco_server.usecases.audit_trail import AuditTrail
+from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.events.transfer import Export, export_events
+from pyoco_server.usecases.ports.gateway import ChangeLog
 from pyoco_server.usecases.ports.runs import ApiKeyStore, Backend, WheelStore, WorkerBackend
 from pyoco_server.usecases.ports.stores import Clock
 from pyoco_server.usecases.runs.submit import SubmitRun
+from pyoco_server.usecases.secrets.manage import Resealed, ResealSecrets
+from pyoco_server.usecases.secrets.resolve import ReadValues, ResolveJob
 from pyoco_server.usecases.wheels import SyncWheels
 from pyoco_server.wiring.backends import (
-    new_api_key,
+    new_key_and_salt,
     new_run_id,
-    new_salt,
     open_backend,
     open_wheels,
     open_worker_backend,
 )
-from pyoco_server.wiring.gateway_backend import open_events
+from pyoco_server.wiring.gateway_backend import change_log, open_events
 from pyoco_server.worker.session import REFUSED_PATIENCE_SEC, FlowExecutors
 from pyoco_server.worker.wheels import CodeUsers, DirectoryInstaller, KeepWheels
 from pyoco_server.worker.worker import Worker, check_names
@@ -54,6 +63,9 @@ __all__ = [
     "open_worker_connection",
     "resolver_of",
 ]
+
+
+log = get_logger(__name__)
 
 
 class WorkerName(NamedTuple):
@@ -83,6 +95,7 @@ def new_worker(  # noqa: PLR0913 - one argument per part it is put together from
         clock=clock,
         instance_id=new_id(),
         log_patience_sec=log_patience_sec,
+        resolve=ResolveJob(ReadValues(backend, Sealer(config.secrets_keys))),
     )
 
 
@@ -295,11 +308,13 @@ class PyocoNatsClient:
     ) -> str:
         """The id of the accepted run. Raises InvalidRequest for params that JSON cannot hold."""
         snapshot = await self._submit(
-            Submission(
-                flow_name=flow_name,
-                params=from_caller(params or {}, "params", MAX_PARAMS_BYTES),
-                tag=tag or self._config.default_tag,
-                tags=tuple(tags) if tags is not None else None,
+            with_references(
+                Submission(
+                    flow_name=flow_name,
+                    params=from_caller(params or {}, "params", MAX_PARAMS_BYTES),
+                    tag=tag or self._config.default_tag,
+                    tags=tuple(tags) if tags is not None else None,
+                )
             )
         )
         return snapshot.run_id
@@ -315,29 +330,54 @@ class PyocoNatsClient:
         await self._resources.aclose()
 
 
+COMMAND = Caller(origin=Origin(user_agent="pyoco-server-admin"))
+
+
+class RecordIfAllowed:
+    """Its NATS user may lack the right to write the audit trail, and a key is shown only once."""
+
+    def __init__(self, entries: JetStreamChangeLog) -> None:
+        self._entries = entries
+        self.before = entries.before
+
+    async def append(self, entry: AuditEntry) -> None:
+        with best_effort(log, "api_key.unrecorded", NatsUnavailable, key_id=entry.target.id):
+            await self._entries.append(entry)
+
+
 class AdminKeys:
     """API keys, as the admin command manages them."""
 
-    def __init__(self, keys: ApiKeyStore, pepper: str, clock: Clock = time.time) -> None:
+    def __init__(self, keys: ApiKeyStore, entries: ChangeLog, pepper: str, clock: Clock = time.time) -> None:
         self._keys = keys
-        self._clock = clock
-        self._issue = IssueApiKey(keys, clock, pepper)
+        issue = IssueApiKey(keys, clock, pepper)
+        trail = AuditTrail(entries, clock, new_run_id)
+        self._manage = ManageApiKeys(keys, clock, issue, trail, new_key_and_salt)
 
-    async def issue(self, tenant: str) -> IssuedApiKey:
-        return await self._issue(tenant, new_api_key(), new_salt())
+    async def issue(self, tenant: str, grant: Grant) -> IssuedApiKey:
+        return await self._manage.create(tenant, grant, COMMAND)
 
     async def list_keys(self) -> list[ListedApiKey]:
         return await list_api_keys(self._keys)
 
     async def revoke(self, key_id: str) -> ListedApiKey:
-        return await revoke_api_key(self._keys, key_id, self._clock)
+        return await self._manage.revoke(key_id, COMMAND)
 
 
 @asynccontextmanager
 async def open_admin_keys(config: NatsBackendConfig) -> AsyncIterator[AdminKeys]:
     """Raises NatsUnavailable when NATS is not there."""
     async with open_backend(config, name="pyoco-server-admin") as backend:
-        yield AdminKeys(backend.api_keys, config.auth_pepper)
+        trail = RecordIfAllowed(change_log(backend.connection, config))
+        yield AdminKeys(backend.api_keys, trail, config.auth_pepper)
+
+
+async def reseal_secrets(config: NatsBackendConfig) -> Resealed:
+    """Raises SecretsKeyMissing, or NatsUnavailable when NATS is not there."""
+    async with open_backend(config, name="pyoco-server-admin") as backend:
+        trail = RecordIfAllowed(change_log(backend.connection, config))
+        entries = AuditTrail(trail, time.time, new_run_id)
+        return await ResealSecrets(backend.secrets, Sealer(config.secrets_keys), entries)(COMMAND)
 
 
 async def read_export(config: NatsBackendConfig) -> Export:

@@ -28,16 +28,19 @@ from pyoco_server.errors import (
     ExecutionFailed,
     FlowNotFound,
     InvalidJob,
+    InvalidRequest,
     NatsUnavailable,
     ProgressNotSent,
     PyocoServerError,
+    Unresolvable,
 )
 from pyoco_server.logs import best_effort, bound_fields, get_logger, surviving
 from pyoco_server.usecases.consistency import change_run, queue_next_try
 from pyoco_server.usecases.ports.queues import Delivery
 from pyoco_server.usecases.ports.runs import WorkerBackend
-from pyoco_server.usecases.ports.stores import Clock, Versioned, WrongRevision
-from pyoco_server.worker.session import REFUSED_PATIENCE_SEC, Concluded, FlowExecutors, RunSession
+from pyoco_server.usecases.ports.stores import Clock, Revision, Versioned, WrongRevision
+from pyoco_server.worker.heartbeats import HeartbeatPace
+from pyoco_server.worker.session import REFUSED_PATIENCE_SEC, Concluded, FlowExecutors, RunSession, masks_of
 
 log = get_logger(__name__)
 
@@ -45,6 +48,7 @@ LONGEST_SLEEP_SEC = 1.0
 """A shorter interval takes effect within this time."""
 
 Call = Callable[[], Awaitable[None]]
+Resolve = Callable[[Job], Awaitable[Job]]
 
 
 class PeriodicCalls:
@@ -118,7 +122,7 @@ class Handled(Struct, frozen=True):
 
 
 class Pipeline:
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument per part that it works with
         self,
         backend: WorkerBackend,
         executors: FlowExecutors,
@@ -128,7 +132,10 @@ class Pipeline:
         instance_id: str,
         *,
         log_patience_sec: float = REFUSED_PATIENCE_SEC,
+        resolve: Resolve | None = None,
     ) -> None:
+        """`resolve` puts values of secrets and variables into a job."""
+        self._resolve = resolve
         self._log_patience_sec = log_patience_sec
         self._backend = backend
         self._executors = executors
@@ -140,8 +147,8 @@ class Pipeline:
         self._in_progress = PeriodicCalls(self._ack_progress_interval, "job.in_progress", ProgressNotSent)
         self._sessions: set[RunSession] = set()
         self._is_giving_back = False
-        heartbeat_sec = config.run_heartbeat_interval_sec
-        self._heartbeats = PeriodicCalls(lambda: heartbeat_sec, "run.heartbeat", NatsUnavailable)
+        self._pace = HeartbeatPace(config.run_heartbeat_interval_sec)
+        self._heartbeats = PeriodicCalls(lambda: self._pace.interval_sec, "run.heartbeat", NatsUnavailable)
 
     def _ack_progress_interval(self) -> float:
         return min(self._config.ack_progress_interval_sec, self._ack_wait_sec() / REPORTS_PER_ACK_WAIT)
@@ -196,16 +203,27 @@ class Pipeline:
             claimed,
             self._config.cancel_grace_period_sec,
             self._log_patience_sec,
+            on_write=self._wrote,
         )
         self._sessions.add(session)
+        self._wrote(claimed.revision)
         try:
             return await self._run(job, session)
         finally:
             self._sessions.discard(session)
 
+    def _wrote(self, revision: Revision, is_beat: bool = False) -> None:  # noqa: FBT001, FBT002
+        at = asyncio.get_running_loop().time()
+        self._pace.wrote(revision, at, len(self._sessions), is_beat=is_beat)
+
     async def _run(self, job: Job, session: RunSession) -> Handled:
         with self._heartbeats.calling(session.beat):
-            flow = await self._executors.start(job, session, START_PATIENCE_SEC)
+            try:
+                ready = await self._resolved(job)
+            except (Unresolvable, InvalidRequest) as error:
+                return await self._not_resolved(job, session, error)
+            session.masks = masks_of(ready)
+            flow = await self._executors.start(ready, session, START_PATIENCE_SEC)
             if flow is None:
                 return Handled(Ending.NOT_STARTED, job.run_id)
             if self._is_giving_back:
@@ -213,11 +231,28 @@ class Pipeline:
             outcome = await session.follow(flow)
         if outcome is None:
             return Handled(Ending.GIVEN_BACK, job.run_id)
+        outcome = session.masked(outcome)
         _log_failure(outcome)
         end = await session.conclude(outcome)
         if isinstance(end, Concluded) and end.is_retried:
             return await self._next_try(job, outcome, end.run)
         return _handled(job, outcome, end)
+
+    async def _resolved(self, job: Job) -> Job:
+        """Raises Unresolvable or InvalidRequest."""
+        if job.references is None:
+            return job
+        if self._resolve is None:
+            raise Unresolvable("this worker resolves no secrets and variables")
+        return await self._resolve(job)
+
+    async def _not_resolved(self, job: Job, session: RunSession, error: PyocoServerError) -> Handled:
+        """No task has run. Another try would not help."""
+        outcome = FlowOutcome(
+            ending=Ending.EXECUTION_ERROR, error=error.detail, failure_kind=FailureKind.INVALID_JOB
+        )
+        log.error("params cannot be resolved", action="run.unresolved", error=error.detail, **error.ids)
+        return _handled(job, outcome, await session.conclude(outcome))
 
     async def _next_try(self, job: Job, outcome: FlowOutcome, run: RunSnapshot) -> Handled:
         """The job of the next try comes first: after a crash between the two, this job's delivery adds it."""
@@ -302,8 +337,11 @@ class Pipeline:
         wanted = disposition(handled.ending, publish_execution_error=self._config.dlq_publish_execution_error)
         if wanted.dlq is not None:
             with surviving(log, "dlq.publish", DlqPublishFailed, run_id=handled.run_id):
+                job = received.job
                 await self._backend.dead_letters.publish(
-                    self._letter(received, handled, wanted.dlq), _tag_of(received)
+                    self._letter(received, handled, wanted.dlq),
+                    _tag_of(received),
+                    job.tenant_id if isinstance(job, Job) else None,
                 )
         with best_effort(log, "job.settle", NatsUnavailable, run_id=handled.run_id, queue=wanted.action):
             match wanted.action:

@@ -8,7 +8,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,15 +16,24 @@ from msgspec.structs import replace
 from pyoco_server.domain.codec import Unreadable
 from pyoco_server.domain.fleet import FlowList
 from pyoco_server.domain.runs.changes import Beat, Conclude, Refusal, Report, RunChange, next_wait_sec
-from pyoco_server.domain.runs.jobs import FlowListener, FlowOutcome, FlowProgress, Job, conclusion
+from pyoco_server.domain.runs.jobs import (
+    FlowListener,
+    FlowOutcome,
+    FlowProgress,
+    Job,
+    Raised,
+    ResolvedJob,
+    conclusion,
+)
 from pyoco_server.domain.runs.logs import LogEntry, LogLine, cut_text, line_of
 from pyoco_server.domain.runs.model import CodeWheel, Owner, RunSnapshot, RunStatus
+from pyoco_server.domain.secrets.masking import NO_MASKS, Masks
 from pyoco_server.engine.executors.pool import Prefetch
 from pyoco_server.errors import CancelTimedOut, NatsUnavailable, SnapshotTooLarge, TerminalNotRecorded
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.consistency import change_run
 from pyoco_server.usecases.ports.runs import TooManyLines, WorkerBackend
-from pyoco_server.usecases.ports.stores import Clock, Versioned
+from pyoco_server.usecases.ports.stores import Clock, Revision, Versioned
 
 log = get_logger(__name__)
 
@@ -117,8 +126,12 @@ class RunSession:
         claimed: Versioned[RunSnapshot],
         grace: float,
         log_patience_sec: float = REFUSED_PATIENCE_SEC,
+        *,
+        on_write: Callable[[Revision, bool], None] = lambda _, __: None,
     ) -> None:
+        """`on_write` gets the revision of every write, and whether it is only a heartbeat."""
         self._backend = backend
+        self._on_write = on_write
         self._clock = clock
         self._owner = owner
         self._known = claimed
@@ -133,6 +146,8 @@ class RunSession:
         self._is_stopping = False
         self._has_ended = False
         self._is_abandoned = False
+        self.masks = NO_MASKS
+        """Secrets that the flow got."""
         self.refusal: Refusal | None = None
         """Set when this worker has lost the run: nothing more is written."""
 
@@ -161,7 +176,24 @@ class RunSession:
             self._flow.cancel()
             self._flow.kill()
 
+    def masked(self, outcome: FlowOutcome) -> FlowOutcome:
+        """The executor masks as well, before it cuts; a crash of it is only described here."""
+        if not self.masks:
+            return outcome
+        return replace(
+            outcome,
+            progress=_masked_progress(outcome.progress, self.masks),
+            result=self.masks.value(outcome.result),
+            warnings=tuple(map(self.masks.text, outcome.warnings)),
+            error=self.masks.value(outcome.error),
+            raised=None
+            if outcome.raised is None
+            else _masked_fields(outcome.raised, self.masks, *Raised.__struct_fields__),
+        )
+
     def progressed(self, progress: FlowProgress) -> None:
+        if self.masks:
+            progress = _masked_progress(progress, self.masks)
         self._offer(
             Report(
                 self._owner,
@@ -173,6 +205,8 @@ class RunSession:
         )
 
     def printed(self, entries: Sequence[LogEntry]) -> None:
+        if self.masks:
+            entries = [replace(entry, text=self.masks.text(entry.text)) for entry in entries]
         self._log.add(entries)
 
     async def beat(self) -> None:
@@ -223,6 +257,7 @@ class RunSession:
         answer = await change_run(self._backend.runs, self._run_id, change, self._clock, known=self._known)
         if isinstance(answer, Versioned):
             self._known = answer
+            self._on_write(answer.revision, isinstance(change, Beat))
             if answer.value.status is RunStatus.CANCELLING:
                 self._cancel_flow()
             return
@@ -304,6 +339,25 @@ class RunSession:
 
     def _after(self, seconds: float, call: Callable[[], None]) -> None:
         self._timers.append(asyncio.get_running_loop().call_later(seconds, call))
+
+
+def masks_of(job: Job) -> Masks:
+    return Masks(job.secrets) if isinstance(job, ResolvedJob) else NO_MASKS
+
+
+S = TypeVar("S", bound=Struct)
+_RECORDED = ("error", "traceback", "inputs", "output", "artifacts")
+
+
+def _masked_fields(of: S, masks: Masks, *names: str) -> S:
+    return replace(of, **{name: masks.value(getattr(of, name)) for name in names})
+
+
+def _masked_progress(progress: FlowProgress, masks: Masks) -> FlowProgress:
+    records = {
+        name: _masked_fields(record, masks, *_RECORDED) for name, record in progress.task_records.items()
+    }
+    return replace(progress, task_records=records)
 
 
 def _is_cancelled(ended: RunSnapshot | Conclude) -> bool:

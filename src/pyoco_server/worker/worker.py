@@ -16,11 +16,12 @@ from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.domain.wheels import WheelSync
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.logs import get_logger, surviving
+from pyoco_server.usecases.concurrency import wait_at_most
 from pyoco_server.usecases.fleet import RegisterWorker
 from pyoco_server.usecases.ports.queues import Delivery, JobSource
 from pyoco_server.usecases.ports.runs import WorkerBackend
 from pyoco_server.usecases.ports.stores import Clock
-from pyoco_server.worker.pipeline import Handled, Pipeline, receive
+from pyoco_server.worker.pipeline import Handled, Pipeline, Resolve, receive
 from pyoco_server.worker.session import REFUSED_PATIENCE_SEC, FlowExecutors
 from pyoco_server.worker.wheels import KeepWheels
 
@@ -50,6 +51,7 @@ class Worker:
         clock: Clock,
         instance_id: str,
         log_patience_sec: float = REFUSED_PATIENCE_SEC,
+        resolve: Resolve | None = None,
     ) -> None:
         check_names(worker_id, tags)
         self.worker_id = worker_id
@@ -68,6 +70,7 @@ class Worker:
             self.worker_id,
             self.instance_id,
             log_patience_sec=log_patience_sec,
+            resolve=resolve,
         )
         self._registration = Registration(
             RegisterWorker(backend.workers, clock),
@@ -155,7 +158,7 @@ class Worker:
     def _wanted(self) -> int:
         """How many more jobs to take."""
         capacity, active = self._executors.capacity, len(self._active)
-        ahead = self._executors.prefetch.ahead(active, capacity)
+        ahead = self._executors.prefetch.ahead(capacity)
         if self._source.has_lanes:  # what was taken cannot be overtaken any more
             ahead = min(ahead, AHEAD_PER_SLOT * capacity)
         return capacity + ahead - active if capacity else 0
@@ -262,6 +265,11 @@ def check_names(worker_id: str, tags: Sequence[str]) -> None:
 
 MIN_INTERVAL_SEC = 0.25
 """Changes within this time become one write: a worker may start hundreds of runs per second."""
+EARLY_WRITES = 2
+"""Changes written before the interval is over: start and end of a run. A quiet interval allows them again.
+
+A busy worker writes at its interval only: its runs show what it does.
+"""
 HEARTBEATS_OF_SILENCE = 1.5
 """A worker is dead if its record is unchanged for this many heartbeat intervals. No clocks are compared."""
 
@@ -288,6 +296,7 @@ class Registration:
         self._interval = interval
         self._activity = activity
         self._changed = asyncio.Event()
+        self._early_writes = EARLY_WRITES
         self._stopping = False
         self._current: list[str | None] = []
         self._last_started_at: float | None = None
@@ -340,11 +349,17 @@ class Registration:
                 await asyncio.sleep(min(MIN_INTERVAL_SEC, self._interval))
 
     async def _wait(self) -> None:
-        waiter = asyncio.ensure_future(self._changed.wait())
-        try:
-            await asyncio.wait({waiter}, timeout=self._interval)
-        finally:
-            waiter.cancel()
+        """For the interval, or until a change that may be written early."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._interval
+        if self._early_writes:
+            await wait_at_most(self._changed, self._interval)
+        else:
+            await asyncio.sleep(self._interval)
+        if loop.time() < deadline:
+            self._early_writes -= 1
+        elif not self._changed.is_set():
+            self._early_writes = EARLY_WRITES
 
     def started(self, run_id: str | None) -> None:
         self._current.append(run_id)

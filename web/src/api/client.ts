@@ -34,6 +34,13 @@ export type Source = Schemas["WorkflowSource"];
 export type Schedule = Schemas["ScheduleView"];
 export type Tick = Schemas["ScheduleTick"];
 export type TickStatus = Schemas["TickStatus"];
+export type Flow = Schemas["Flow"];
+export type FlowDetails = Schemas["FlowDetails"];
+export type Priority = Schemas["Priority"];
+export type Pause = Schemas["Pause"];
+export type Queue = Schemas["Queue"];
+export type Limit = Schemas["LimitView"];
+export type LimitKey = Schemas["LimitKeyView"];
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
 type Method = "get" | "post" | "patch" | "delete" | "put";
@@ -113,9 +120,18 @@ export async function request(
   return response;
 }
 
+/** The key is valid, but not for this operation. */
+const MISSING_SCOPE = "ERR-PYOCO-0060";
+
+/** Another key would do: this one stays signed in for what it may do. */
+export function isScopeMissing(error: Error): boolean {
+  return error instanceof ApiError && error.errId === MISSING_SCOPE;
+}
+
 export function refusal(status: number, text: string): ApiError {
-  if (status === 401 || status === 403) forgetKey();
   const body = parsed(text);
+  const isKeyRefused = status === 401 || (status === 403 && body.err_id !== MISSING_SCOPE);
+  if (isKeyRefused) forgetKey(body.message ?? `HTTP ${status}`);
   const detail = typeof body.detail === "string" ? body.detail : problems(body.detail);
   return new ApiError(status, body.err_id ?? null, body.message ?? `HTTP ${status}`, detail);
 }

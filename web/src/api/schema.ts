@@ -34,6 +34,8 @@ export interface paths {
         /**
          * Readiness
          * @description 503 while NATS is unavailable or rejects writes, and after a start until the runs have been read.
+         *
+         *     `runs_read` and `runs_total` show how far that is; null otherwise.
          */
         get: operations["ready_ready_get"];
         put?: never;
@@ -95,6 +97,8 @@ export interface paths {
         /**
          * Watch the list of runs (server-sent events)
          * @description `runs` events: changed `items`, `removed` run ids, `counts` by status; at least one every 1.5 s.
+         *
+         *     Within `flow` and `tag`, up to 10,000 runs of a status are counted; `items` are of all runs.
          *
          *     The first event has only the counts: read the list after it, then apply `items`.
          *     `is_partial`: more has changed than the event contains; read the list again.
@@ -159,7 +163,11 @@ export interface paths {
         get: operations["get_run_runs__run_id__get"];
         put?: never;
         post?: never;
-        delete?: never;
+        /**
+         * Delete a run that has ended
+         * @description With its logs. It does not run again. 409 until it has ended.
+         */
+        delete: operations["delete_run_runs__run_id__delete"];
         options?: never;
         head?: never;
         patch?: never;
@@ -297,7 +305,11 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        delete?: never;
+        /**
+         * Delete the record of a worker that is gone
+         * @description 409 while the worker is alive. One that comes back is listed again.
+         */
+        delete: operations["delete_worker_workers__worker_id__delete"];
         options?: never;
         head?: never;
         /** Hide or show a worker */
@@ -313,7 +325,10 @@ export interface paths {
         };
         /**
          * List changes
-         * @description Who changed what, when and from where, newest first. `format=jsonl`: one entry per line.
+         * @description Who changed what, when and from where, newest first.
+         *
+         *     `format=jsonl` without `limit` exports all of them. With `limit`, the header `X-Next-Cursor` has the
+         *     cursor of the next page.
          */
         get: operations["list_changes_audit_get"];
         put?: never;
@@ -609,7 +624,11 @@ export interface paths {
         get: operations["get_execution_executions__execution_id__get"];
         put?: never;
         post?: never;
-        delete?: never;
+        /**
+         * Delete an archived execution
+         * @description With its events; runs of its nodes stay. Its id stays taken. 409 until it is archived.
+         */
+        delete: operations["delete_execution_executions__execution_id__delete"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1110,6 +1129,465 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/secrets/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get a secret without its value */
+        get: operations["get_secret_secrets__name__get"];
+        /**
+         * Set a secret
+         * @description Runs that start from now on get the new value. Params name it as `${secrets.NAME}`.
+         */
+        put: operations["put_secret_secrets__name__put"];
+        post?: never;
+        /**
+         * Delete a secret
+         * @description Runs that name it and start later fail before their first task.
+         */
+        delete: operations["delete_secret_secrets__name__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/variables/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get a variable */
+        get: operations["get_variable_variables__name__get"];
+        /**
+         * Set a variable
+         * @description Runs that start from now on get the new value. Params name it as `${vars.NAME}`.
+         */
+        put: operations["put_variable_variables__name__put"];
+        post?: never;
+        /**
+         * Delete a variable
+         * @description Runs that name it and start later fail before their first task.
+         */
+        delete: operations["delete_variable_variables__name__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/secrets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List secrets, newest first
+         * @description Names and times; no values.
+         */
+        get: operations["list_secrets_secrets_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/variables": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List variables, newest first */
+        get: operations["list_variables_variables_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api-keys": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List API keys, newest first
+         * @description Of the caller's tenant, including revoked and expired keys.
+         */
+        get: operations["list_api_keys_api_keys_get"];
+        put?: never;
+        /**
+         * Create an API key
+         * @description In the caller's tenant. The answer has the only copy of the key.
+         */
+        post: operations["create_api_key_api_keys_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api-keys/{key_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Revoke an API key
+         * @description Gateways refuse it within a second. It stays in the list.
+         */
+        delete: operations["revoke_api_key_api_keys__key_id__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/dead-letters/{letter_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get a dead letter */
+        get: operations["get_dead_letter_dead_letters__letter_id__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/dead-letters/{letter_id}/redrive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Run the run of a dead letter again
+         * @description A new run with the same input; a second request returns the same run.
+         *
+         *     409 if the job was unreadable, if its run is not stored any more, or if it belongs to an execution.
+         */
+        post: operations["redrive_dead_letters__letter_id__redrive_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/dead-letters/{letter_id}/discard": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Remove a dead letter
+         * @description Its run stays.
+         */
+        post: operations["discard_dead_letters__letter_id__discard_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/dead-letters": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List dead letters, newest first
+         * @description Jobs that no worker could finish. They are kept for `PYOCO_DLQ_MAX_AGE_SEC`.
+         */
+        get: operations["list_dead_letters_dead_letters_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/bulk": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List bulk operations, newest first */
+        get: operations["list_bulk_bulk_get"];
+        put?: never;
+        /**
+         * Start a bulk operation
+         * @description Acts on every item once, in the background, and goes on at another gateway if its own dies.
+         *
+         *     An item fails with the reason in `errors`, e.g. a run to cancel that has ended otherwise.
+         */
+        post: operations["start_bulk_bulk_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/bulk/{bulk_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get a bulk operation */
+        get: operations["get_bulk_bulk__bulk_id__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/bulk/{bulk_id}/watch": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Watch a bulk operation (server-sent events)
+         * @description `operation` events: the operation after each change, and at least every 1.5 s; ends with it.
+         */
+        get: operations["watch_bulk_bulk__bulk_id__watch_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/bulk/{bulk_id}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Cancel a bulk operation
+         * @description What is under way is finished and counted; the rest is left as it is.
+         */
+        post: operations["cancel_bulk_bulk__bulk_id__cancel_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/stats": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Count ended runs over time
+         * @description Runs that ended, per minute (kept for a day) or hour (kept for 90 days), with quantiles.
+         *
+         *     Deleted runs still count. `wait`: seconds from the time when a run could start to its first start.
+         *     `duration`: seconds from the start of its last try to its end. Quantiles are exact to 4 %.
+         */
+        get: operations["get_stats_stats_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/alerts/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get an alert */
+        get: operations["get_alert_alerts__name__get"];
+        /**
+         * Create or change an alert
+         * @description About what happens from now on, and about what is late, stuck or waiting now.
+         */
+        put: operations["put_alert_alerts__name__put"];
+        post?: never;
+        /**
+         * Delete an alert
+         * @description Messages that are on their way are still delivered.
+         */
+        delete: operations["delete_alert_alerts__name__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/channels/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get a channel
+         * @description Secrets and paths are `•••`.
+         */
+        get: operations["get_channel_channels__name__get"];
+        /**
+         * Create or change a channel
+         * @description A webhook without `secret` gets one, which only this answer shows; it keeps the one it has.
+         *
+         *     A private target, or http, is refused unless `PYOCO_ALERTS_ALLOW_PRIVATE` allows it.
+         */
+        put: operations["put_channel_channels__name__put"];
+        post?: never;
+        /**
+         * Delete a channel
+         * @description Not while an alert uses it.
+         */
+        delete: operations["delete_channel_channels__name__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/deliveries/{delivery_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get a delivery
+         * @description With what is sent.
+         */
+        get: operations["get_delivery_deliveries__delivery_id__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/deliveries/{delivery_id}/replay": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send a delivery again
+         * @description With the same ids and the same body, over its channel as it is now.
+         */
+        post: operations["replay_delivery_deliveries__delivery_id__replay_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/alerts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List alerts, newest first */
+        get: operations["list_alerts_alerts_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/channels": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List channels, newest first */
+        get: operations["list_channels_channels_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/deliveries": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List deliveries, newest first */
+        get: operations["list_deliveries_deliveries_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/workflow-events/summary": {
         parameters: {
             query?: never;
@@ -1409,6 +1887,26 @@ export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
         /**
+         * Bucket
+         * @enum {unknown}
+         */
+        Bucket: "hour" | "minute";
+        /**
+         * DeliveryStatus
+         * @enum {unknown}
+         */
+        DeliveryStatus: "DELIVERED" | "FAILED" | "PENDING";
+        /**
+         * DlqReason
+         * @enum {unknown}
+         */
+        DlqReason: "execution_error" | "flow_not_found" | "invalid_job" | "max_deliver";
+        /**
+         * EndedStatus
+         * @enum {string}
+         */
+        EndedStatus: "COMPLETED" | "FAILED" | "CANCELLED";
+        /**
          * ExecutionStatus
          * @enum {unknown}
          */
@@ -1418,6 +1916,11 @@ export interface components {
          * @enum {unknown}
          */
         RunStatus: "CANCELLED" | "CANCELLING" | "COMPLETED" | "FAILED" | "PENDING" | "RUNNING";
+        /**
+         * StatsBy
+         * @enum {unknown}
+         */
+        StatsBy: "flow" | "status" | "tag";
         /**
          * WheelAction
          * @enum {unknown}
@@ -1485,6 +1988,8 @@ export interface components {
             due_at: number | null;
             /** @default null */
             not_before: number | null;
+            /** @default null */
+            instance_id: string | null;
         };
         /**
          * LogLine
@@ -1544,7 +2049,9 @@ export interface components {
         };
         /**
          * ErrorBody
-         * @description `message` is in the language that the client prefers. `code`: why a command was rejected.
+         * @description `message` is in the language that the client prefers.
+         *
+         *     `code`: why a command was rejected. `scope`: what the API key lacks.
          */
         ErrorBody: {
             detail: string | Record<string, never>[];
@@ -1552,6 +2059,7 @@ export interface components {
             msg_id: string;
             message: string;
             code?: string;
+            scope?: string;
         };
         /**
          * EventRefused
@@ -1563,6 +2071,7 @@ export interface components {
             msg_id: string;
             message: string;
             code?: string;
+            scope?: string;
             event_id: string;
             reason_class: string;
             reason_code: string;
@@ -1674,6 +2183,10 @@ export interface components {
             limit_rules: string | null;
             /** @default null */
             admitted_try: number | null;
+            /** @default null */
+            waited_sec: number | null;
+            /** @default null */
+            references: components["schemas"]["Reference"][] | null;
             worker_alive?: boolean | null;
             worker_heartbeat_at?: number | null;
             worker_tags?: string[] | null;
@@ -1787,6 +2300,15 @@ export interface components {
             key: string;
         };
         /**
+         * Reference
+         * @description A place in params: from `start` up to `end` of the text at `path`.
+         */
+        Reference: {
+            path: (string | number)[];
+            start: number;
+            end: number;
+        };
+        /**
          * WaitingFor
          * @description Why a run does not start: a limit, the run's key in it and its position (1 is next), or a pause.
          */
@@ -1823,6 +2345,21 @@ export interface components {
             run_id: string;
             status: components["schemas"]["RunStatus"];
             warning?: string;
+        };
+        /** RunDeleted */
+        RunDeleted: {
+            run_id: string;
+            deleted: boolean;
+        };
+        /** ExecutionDeleted */
+        ExecutionDeleted: {
+            execution_id: string;
+            deleted: boolean;
+        };
+        /** WorkerDeleted */
+        WorkerDeleted: {
+            worker_id: string;
+            deleted: boolean;
         };
         /**
          * BatchResult
@@ -2002,6 +2539,7 @@ export interface components {
             };
             /** @default [] */
             waits: components["schemas"]["Wait"][];
+            deleted_at?: number;
         };
         /**
          * Wait
@@ -2282,6 +2820,10 @@ export interface components {
             nats: string;
             storage: string;
             read_model: string;
+            /** @default null */
+            runs_read: number | null;
+            /** @default null */
+            runs_total: number | null;
         };
         /** WorkflowTemplate */
         WorkflowTemplate: {
@@ -2803,6 +3345,44 @@ export interface components {
         QueueList: {
             items: components["schemas"]["Queue"][];
         };
+        /**
+         * Secret
+         * @description Its value never comes back.
+         */
+        Secret: {
+            name: string;
+            created_at: number;
+            updated_at: number;
+        };
+        /** SecretList */
+        SecretList: {
+            items: components["schemas"]["Secret"][];
+            /** @default null */
+            next_cursor: string | null;
+        };
+        /** SecretDeleted */
+        SecretDeleted: {
+            name: string;
+            deleted: boolean;
+        };
+        /** Variable */
+        Variable: {
+            name: string;
+            value: unknown;
+            created_at: number;
+            updated_at: number;
+        };
+        /** VariableList */
+        VariableList: {
+            items: components["schemas"]["Variable"][];
+            /** @default null */
+            next_cursor: string | null;
+        };
+        /** VariableDeleted */
+        VariableDeleted: {
+            name: string;
+            deleted: boolean;
+        };
         /** DueTick */
         DueTick: {
             due_at: number;
@@ -2980,6 +3560,292 @@ export interface components {
             items: components["schemas"]["AuditEntry"][];
             next_cursor: string | null;
         };
+        /**
+         * ListedApiKey
+         * @description A key as shown to administrators, without its hash.
+         */
+        ListedApiKey: {
+            key_id: string;
+            tenant_id: string;
+            scopes: string[];
+            description: string | null;
+            created_at: number | null;
+            expires_at: number | null;
+            revoked_at: number | null;
+            last_used_at: number | null;
+        };
+        /** IssuedApiKey */
+        IssuedApiKey: {
+            key_id: string;
+            tenant_id: string;
+            scopes: string[];
+            description: string | null;
+            created_at: number | null;
+            expires_at: number | null;
+            revoked_at: number | null;
+            last_used_at: number | null;
+            api_key: string;
+        };
+        /**
+         * ApiKeyPage
+         * @description Newest first.
+         */
+        ApiKeyPage: {
+            items: components["schemas"]["ListedApiKey"][];
+            next_cursor: string | null;
+        };
+        /**
+         * DeadLetterView
+         * @description A job that no worker could finish. `redriven_as`: the run that repeats it.
+         */
+        DeadLetterView: {
+            timestamp: number;
+            reason: components["schemas"]["DlqReason"];
+            error: string | null;
+            /** @default null */
+            run_id: string | null;
+            /** @default null */
+            flow_name: string | null;
+            /** @default null */
+            tag: string | null;
+            /** @default null */
+            tags: string[] | null;
+            /** @default null */
+            worker_id: string | null;
+            /** @default null */
+            num_delivered: number | null;
+            /** @default null */
+            subject: string | null;
+            /** @default null */
+            payload: string | null;
+            id: string;
+            /** @default null */
+            redriven_as: string | null;
+        };
+        /**
+         * DeadLetterPage
+         * @description Newest first. A page may be short although there are more: follow its cursor.
+         */
+        DeadLetterPage: {
+            items: components["schemas"]["DeadLetterView"][];
+            next_cursor: string | null;
+        };
+        /** Redriven */
+        Redriven: {
+            run_id: string;
+        };
+        /** DeadLetterDiscarded */
+        DeadLetterDiscarded: {
+            id: string;
+            discarded: boolean;
+        };
+        /**
+         * BulkOperation
+         * @description `errors`: the first 100 items that failed. `done + failed + left` is `total`.
+         */
+        BulkOperation: {
+            id: string;
+            action: components["schemas"]["BulkAction"];
+            status: components["schemas"]["BulkStatus"];
+            total: number;
+            /** @default 0 */
+            done: number;
+            /** @default 0 */
+            failed: number;
+            left: number;
+            created_at: number;
+            /** @default null */
+            ended_at: number | null;
+            /** @default [] */
+            errors: components["schemas"]["BulkError"][];
+        };
+        /**
+         * BulkAction
+         * @enum {unknown}
+         */
+        BulkAction: "cancel" | "delete" | "redrive" | "retry";
+        /**
+         * BulkStatus
+         * @enum {unknown}
+         */
+        BulkStatus: "CANCELLED" | "COMPLETED" | "RUNNING";
+        /** BulkError */
+        BulkError: {
+            id: string;
+            error: string;
+        };
+        /**
+         * BulkPage
+         * @description Newest first.
+         */
+        BulkPage: {
+            items: components["schemas"]["BulkOperation"][];
+            next_cursor: string | null;
+        };
+        /**
+         * BulkPreview
+         * @description What an operation would act on: the number, and the first 20.
+         */
+        BulkPreview: {
+            count: number;
+            items: (components["schemas"]["RunSummary"] | components["schemas"]["DeadLetterView"])[];
+        };
+        /**
+         * Quantiles
+         * @description Seconds; null if none of the runs has such a time.
+         */
+        Quantiles: {
+            /** @default null */
+            p50: number | null;
+            /** @default null */
+            p95: number | null;
+            /** @default null */
+            p99: number | null;
+        };
+        /**
+         * StatsPoint
+         * @description The runs that ended in a minute or hour. `at`: its start, in Unix seconds.
+         */
+        StatsPoint: {
+            at: number;
+            count: number;
+            wait: components["schemas"]["Quantiles"];
+            duration: components["schemas"]["Quantiles"];
+        };
+        /**
+         * StatsSeries
+         * @description Without points for minutes or hours in which no run ended.
+         */
+        StatsSeries: {
+            key: string;
+            points: components["schemas"]["StatsPoint"][];
+        };
+        /**
+         * Stats
+         * @description Runs that ended, by status, flow or tag, per minute or hour. Times are Unix seconds.
+         */
+        Stats: {
+            by: components["schemas"]["StatsBy"];
+            bucket: components["schemas"]["Bucket"];
+            since: number;
+            until: number;
+            series: components["schemas"]["StatsSeries"][];
+        };
+        /**
+         * AlertView
+         * @description `late_after_sec`: of `run.late`, `wait.overdue` and `limit.waiting`.
+         */
+        AlertView: {
+            name: string;
+            on: components["schemas"]["AlertKind"][];
+            filter: string | null;
+            late_after_sec: number | null;
+            cooldown_sec: number;
+            channel: string;
+            created_at: number;
+            updated_at: number;
+        };
+        /**
+         * AlertKind
+         * @enum {unknown}
+         */
+        AlertKind: "dead_letter" | "event.escalated" | "execution.failed" | "limit.waiting" | "run.failed" | "run.late" | "run.stuck" | "schedule.missed" | "schedule.skipped" | "wait.opened" | "wait.overdue" | "worker.lost";
+        /**
+         * AlertPage
+         * @description Newest first.
+         */
+        AlertPage: {
+            items: components["schemas"]["AlertView"][];
+            next_cursor: string | null;
+        };
+        /** AlertDeleted */
+        AlertDeleted: {
+            name: string;
+            deleted: boolean;
+        };
+        /**
+         * ChannelView
+         * @description Secrets and paths are `•••`. A generated `secret` is shown once, in the answer to its PUT.
+         */
+        ChannelView: {
+            name: string;
+            type: components["schemas"]["ChannelType"];
+            host: string;
+            created_at: number;
+            updated_at: number;
+            url?: string;
+            secret?: string;
+            port?: number;
+            security?: components["schemas"]["Security"];
+            username?: string;
+            password?: string;
+            from?: string;
+            to?: string[];
+        };
+        /**
+         * ChannelType
+         * @enum {unknown}
+         */
+        ChannelType: "email" | "google_chat" | "slack" | "teams" | "webhook";
+        /**
+         * Security
+         * @description Of a connection to a mail server.
+         * @enum {unknown}
+         */
+        Security: "none" | "starttls" | "tls";
+        /**
+         * ChannelPage
+         * @description Newest first.
+         */
+        ChannelPage: {
+            items: components["schemas"]["ChannelView"][];
+            next_cursor: string | null;
+        };
+        /** ChannelDeleted */
+        ChannelDeleted: {
+            name: string;
+            deleted: boolean;
+        };
+        /** DeliveryView */
+        DeliveryView: {
+            id: string;
+            alert: string;
+            channel: string;
+            event_id: string;
+            type: string;
+            status: components["schemas"]["DeliveryStatus"];
+            attempts: number;
+            last_error: string | null;
+            created_at: number;
+            delivered_at: number | null;
+            next_attempt_at: number | null;
+        };
+        /**
+         * DeliveryDetail
+         * @description With what is sent.
+         */
+        DeliveryDetail: {
+            id: string;
+            alert: string;
+            channel: string;
+            event_id: string;
+            type: string;
+            status: components["schemas"]["DeliveryStatus"];
+            attempts: number;
+            last_error: string | null;
+            created_at: number;
+            delivered_at: number | null;
+            next_attempt_at: number | null;
+            body: unknown;
+        };
+        /**
+         * DeliveryPage
+         * @description Newest first.
+         */
+        DeliveryPage: {
+            items: components["schemas"]["DeliveryView"][];
+            next_cursor: string | null;
+        };
     };
     responses: never;
     parameters: never;
@@ -3016,7 +3882,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3072,7 +3938,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3129,7 +3995,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3204,7 +4070,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3355,7 +4221,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3413,7 +4279,12 @@ export interface operations {
     };
     watch_runs_runs_watch_get: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Count only runs of this flow */
+                flow?: string | null;
+                /** @description Count only runs with this `tag` or among `tags` */
+                tag?: string | null;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -3439,7 +4310,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3507,7 +4378,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3601,7 +4472,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3690,7 +4561,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3701,6 +4572,83 @@ export interface operations {
             };
             /** @description ERR-PYOCO-0005: run not found */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    delete_run_runs__run_id__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Run id returned by POST /runs */
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunDeleted"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0005: run not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0073: cannot be deleted now */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -3758,7 +4706,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3833,7 +4781,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3912,7 +4860,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4002,7 +4950,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4107,7 +5055,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4192,7 +5140,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4202,6 +5150,83 @@ export interface operations {
                 };
             };
             /** @description ERR-PYOCO-0019: invalid workers request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    delete_worker_workers__worker_id__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Worker id (--worker-id) */
+                worker_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WorkerDeleted"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0020: worker not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0073: cannot be deleted now */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -4261,7 +5286,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4323,8 +5348,9 @@ export interface operations {
                 until?: string | null;
                 /** @description `next_cursor` of the previous page */
                 cursor?: string | null;
-                /** @description Page size */
-                limit?: number;
+                /** @description Page size; default 50 */
+                limit?: number | null;
+                /** @description `jsonl`: one entry per line */
                 format?: "json" | "jsonl";
             };
             header?: never;
@@ -4352,7 +5378,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4414,7 +5440,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4559,7 +5585,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4648,7 +5674,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4707,7 +5733,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4770,7 +5796,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4829,7 +5855,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4903,7 +5929,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4980,7 +6006,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5036,7 +6062,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5109,7 +6135,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5190,7 +6216,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5250,7 +6276,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5318,7 +6344,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5388,7 +6414,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5511,7 +6537,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5581,7 +6607,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5652,7 +6678,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5742,7 +6768,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5832,7 +6858,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5895,7 +6921,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5906,6 +6932,83 @@ export interface operations {
             };
             /** @description ERR-PYOCO-0031: execution not found */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    delete_execution_executions__execution_id__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Execution id */
+                execution_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ExecutionDeleted"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0031: execution not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0073: cannot be deleted now */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5967,7 +7070,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -6038,7 +7141,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -6131,7 +7234,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -6232,7 +7335,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -6328,7 +7431,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -6424,7 +7527,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -6520,7 +7623,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -6617,7 +7720,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -6714,7 +7817,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -6811,7 +7914,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -6908,7 +8011,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -7005,7 +8108,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -7102,7 +8205,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -7199,7 +8302,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -7296,7 +8399,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -7527,7 +8630,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -7594,7 +8697,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -7815,7 +8918,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -7891,7 +8994,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -7965,7 +9068,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -8032,7 +9135,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -8099,7 +9202,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -8196,7 +9299,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -8266,7 +9369,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -8336,7 +9439,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -8399,7 +9502,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -8466,7 +9569,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -8601,7 +9704,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -8668,7 +9771,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -8738,7 +9841,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -8801,7 +9904,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -8812,6 +9915,2346 @@ export interface operations {
             };
             /** @description ERR-PYOCO-0052: limit not found */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0017: invalid list query */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    get_secret_secrets__name__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Secret"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0080: secret not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    put_secret_secrets__name__put: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Value
+                     * @description At most 32 KiB of UTF-8; stored sealed, never shown again
+                     */
+                    value: string;
+                };
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Secret"];
+                };
+            };
+            /** @description New */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Secret"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0082: PYOCO_SECRETS_KEY is not set */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    delete_secret_secrets__name__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SecretDeleted"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0080: secret not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    get_variable_variables__name__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Variable"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0081: variable not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    put_variable_variables__name__put: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Value
+                     * @description Any JSON value of at most 32 KiB
+                     */
+                    value: unknown;
+                };
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Variable"];
+                };
+            };
+            /** @description New */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Variable"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    delete_variable_variables__name__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VariableDeleted"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0081: variable not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    list_secrets_secrets_get: {
+        parameters: {
+            query?: {
+                /** @description next_cursor of the previous page */
+                cursor?: string | null;
+                /** @description Page size */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SecretList"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0017: invalid list query */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    list_variables_variables_get: {
+        parameters: {
+            query?: {
+                /** @description next_cursor of the previous page */
+                cursor?: string | null;
+                /** @description Page size */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VariableList"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0017: invalid list query */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    list_api_keys_api_keys_get: {
+        parameters: {
+            query?: {
+                /** @description `next_cursor` of the previous page */
+                cursor?: string | null;
+                /** @description Page size */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiKeyPage"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0017: invalid list query */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    create_api_key_api_keys_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Scopes
+                     * @description What the key may do; each is independent
+                     */
+                    scopes: ("read" | "submit" | "operate" | "deploy" | "admin")[];
+                    /**
+                     * Expires At
+                     * @description From then on the key is refused: RFC 3339 with an offset, or Unix seconds
+                     */
+                    expires_at?: number | string | null;
+                    /**
+                     * Description
+                     * @description What the key is for
+                     */
+                    description?: string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["IssuedApiKey"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    revoke_api_key_api_keys__key_id__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The part between `pyoco_` and the dot */
+                key_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListedApiKey"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0061: API key not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    get_dead_letter_dead_letters__letter_id__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the dead letter */
+                letter_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeadLetterView"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0070: dead letter not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    redrive_dead_letters__letter_id__redrive_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the dead letter */
+                letter_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Redriven"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0070: dead letter not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0071: dead letter cannot be redriven */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0053: limit reached */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    discard_dead_letters__letter_id__discard_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the dead letter */
+                letter_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeadLetterDiscarded"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0070: dead letter not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    list_dead_letters_dead_letters_get: {
+        parameters: {
+            query?: {
+                /** @description Filter by reason */
+                reason?: components["schemas"]["DlqReason"] | null;
+                /** @description Filter by `tag` or one of `tags` */
+                tag?: string | null;
+                /** @description Filter by flow name */
+                flow?: string | null;
+                /** @description Written then or later: RFC 3339 or Unix seconds */
+                since?: string | null;
+                /** @description `next_cursor` of the previous page */
+                cursor?: string | null;
+                /** @description Page size */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeadLetterPage"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0017: invalid list query */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    list_bulk_bulk_get: {
+        parameters: {
+            query?: {
+                /** @description `next_cursor` of the previous page */
+                cursor?: string | null;
+                /** @description Page size */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkPage"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0017: invalid list query */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    start_bulk_bulk_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * BulkAction
+                     * @enum {string}
+                     */
+                    action: "cancel" | "retry" | "delete" | "redrive";
+                    /** @description The items that match when the operation starts */
+                    filter?: {
+                        status?: ("PENDING" | "RUNNING" | "COMPLETED" | "FAILED" | "CANCELLING" | "CANCELLED") | null;
+                        /** Flow */
+                        flow?: string | null;
+                        /** Tag */
+                        tag?: string | null;
+                        /** Updated After */
+                        updated_after?: number | string | null;
+                        /** Workflow Yaml Sha256 */
+                        workflow_yaml_sha256?: string | null;
+                        reason?: ("invalid_job" | "flow_not_found" | "execution_error" | "max_deliver") | null;
+                        /** Since */
+                        since?: number | string | null;
+                    } | null;
+                    /**
+                     * Ids
+                     * @description Run ids; for `redrive`, ids of dead letters
+                     */
+                    ids?: string[] | null;
+                    /**
+                     * All
+                     * @description Allows an empty filter
+                     * @default false
+                     */
+                    all?: boolean;
+                    /**
+                     * Dry Run
+                     * @description Only count the items, and show the first 20
+                     * @default false
+                     */
+                    dry_run?: boolean;
+                    /**
+                     * Max Per Sec
+                     * @description Items per second
+                     */
+                    max_per_sec?: number | null;
+                };
+            };
+        };
+        responses: {
+            /** @description `dry_run`: what it would act on */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkPreview"];
+                };
+            };
+            /** @description Started */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkOperation"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    get_bulk_bulk__bulk_id__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the operation */
+                bulk_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkOperation"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0072: bulk operation not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    watch_bulk_bulk__bulk_id__watch_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the operation */
+                bulk_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                    "text/event-stream": unknown;
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0072: bulk operation not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    cancel_bulk_bulk__bulk_id__cancel_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the operation */
+                bulk_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkOperation"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0072: bulk operation not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    get_stats_stats_get: {
+        parameters: {
+            query?: {
+                /** @description What the keys of the series are */
+                by?: components["schemas"]["StatsBy"];
+                /** @description Length of a bucket */
+                bucket?: components["schemas"]["Bucket"];
+                /** @description From the bucket of this time: RFC 3339 or Unix seconds; default: an hour, or a day */
+                since?: string | null;
+                /** @description Buckets that start before; default: now */
+                until?: string | null;
+                /** @description Only runs of this flow */
+                flow?: string | null;
+                /** @description Only runs with this tag */
+                tag?: string | null;
+                /** @description Only runs with this status */
+                status?: components["schemas"]["EndedStatus"] | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Stats"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0017: invalid list query */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    get_alert_alerts__name__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertView"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0074: alert not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    put_alert_alerts__name__put: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * On
+                     * @description What it is about
+                     */
+                    on: ("run.failed" | "run.late" | "run.stuck" | "schedule.skipped" | "schedule.missed" | "wait.opened" | "wait.overdue" | "execution.failed" | "worker.lost" | "dead_letter" | "limit.waiting" | "event.escalated")[];
+                    /**
+                     * Filter
+                     * @description CEL over flow_name, params, status, tag, tags, type
+                     */
+                    filter?: string | null;
+                    /**
+                     * Late After Sec
+                     * @description Of `run.late`, `wait.overdue` and `limit.waiting`, which need it
+                     */
+                    late_after_sec?: number | null;
+                    /**
+                     * Cooldown Sec
+                     * @description Minimum time between two messages about a flow; the next one counts those left out
+                     * @default 0
+                     */
+                    cooldown_sec?: number;
+                    /**
+                     * Channel
+                     * @description Name of a channel
+                     */
+                    channel: string;
+                };
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertView"];
+                };
+            };
+            /** @description New */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertView"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    delete_alert_alerts__name__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertDeleted"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0074: alert not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    get_channel_channels__name__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelView"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0075: channel not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    put_channel_channels__name__put: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * ChannelType
+                     * @enum {string}
+                     */
+                    type: "webhook" | "slack" | "teams" | "google_chat" | "email";
+                    /** Url */
+                    url?: string | null;
+                    /**
+                     * Secret
+                     * @description Of a `webhook`, as Standard Webhooks has it: `whsec_…`. Generated if missing
+                     */
+                    secret?: string | null;
+                    /** Host */
+                    host?: string | null;
+                    /** Port */
+                    port?: number | null;
+                    security?: ("none" | "starttls" | "tls") | null;
+                    /** Username */
+                    username?: string | null;
+                    /** Password */
+                    password?: string | null;
+                    /** From */
+                    from?: string | null;
+                    /** To */
+                    to?: string[] | null;
+                };
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelView"];
+                };
+            };
+            /** @description New */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelView"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0078: target refused */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    delete_channel_channels__name__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelDeleted"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0075: channel not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0076: channel in use */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    get_delivery_deliveries__delivery_id__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the delivery */
+                delivery_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeliveryDetail"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0077: delivery not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    replay_delivery_deliveries__delivery_id__replay_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the delivery */
+                delivery_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeliveryDetail"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0075: channel not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    list_alerts_alerts_get: {
+        parameters: {
+            query?: {
+                /** @description `next_cursor` of the previous page */
+                cursor?: string | null;
+                /** @description Page size */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertPage"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0017: invalid list query */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    list_channels_channels_get: {
+        parameters: {
+            query?: {
+                /** @description `next_cursor` of the previous page */
+                cursor?: string | null;
+                /** @description Page size */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelPage"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0017: invalid list query */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    list_deliveries_deliveries_get: {
+        parameters: {
+            query?: {
+                /** @description Of this alert */
+                alert?: string | null;
+                /** @description Over this channel */
+                channel?: string | null;
+                /** @description With this status */
+                status?: components["schemas"]["DeliveryStatus"] | null;
+                /** @description `next_cursor` of the previous page */
+                cursor?: string | null;
+                /** @description Page size */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeliveryPage"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -8870,7 +12313,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -8929,7 +12372,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -9000,7 +12443,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -9076,7 +12519,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -9152,7 +12595,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -9226,7 +12669,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -9292,7 +12735,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -9366,7 +12809,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -9470,7 +12913,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -9573,7 +13016,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -9665,7 +13108,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -9723,7 +13166,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -9833,7 +13276,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -9912,7 +13355,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -10016,7 +13459,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -10108,7 +13551,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -10166,7 +13609,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -10319,7 +13762,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -10386,7 +13829,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -10451,7 +13894,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -10509,7 +13952,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -10604,7 +14047,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -10680,7 +14123,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0015: invalid api key */
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
             403: {
                 headers: {
                     [name: string]: unknown;

@@ -1,54 +1,19 @@
-import type { ComponentType } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect } from "preact/hooks";
 import { SignIn } from "../auth/SignIn";
-import { apiKey, forgetKey, needsKey } from "../auth/session";
-import { EventsPage, EventsPart } from "../events/EventsPage";
-import { ExecutionPage } from "../executions/ExecutionPage";
-import { ExecutionsPage } from "../executions/ExecutionsPage";
-import { GraphPage } from "../executions/graphs/GraphPage";
-import { GraphsPage } from "../executions/graphs/GraphsPage";
-import { badge } from "../executions/waits/answer";
-import { inbox, useInbox } from "../executions/waits/inbox";
-import { WaitsPage } from "../executions/waits/WaitsPage";
-import { WorkersPage } from "../fleet/WorkersPage";
-import { chooseLanguage, type Key, LANGUAGES, language, t } from "../i18n";
+import { apiKey, needsKey } from "../auth/session";
+import { useInbox } from "../executions/waits/inbox";
+import { language, t } from "../i18n";
+import { delaySec } from "../live/freshness";
 import { collect } from "../metrics/history";
-import { MetricsPage } from "../metrics/MetricsPage";
-import { RunPage } from "../runs/RunPage";
-import { RunsPage } from "../runs/RunsPage";
-import { SchedulePage } from "../schedules/SchedulePage";
-import { SchedulesPage } from "../schedules/SchedulesPage";
-import { Glyph, type IconName, Logo } from "../ui/icons";
+import { Glyph } from "../ui/icons";
 import { Empty } from "../ui/texts";
 import { Toasts } from "../ui/toasts";
-import { WheelsPage } from "../wheels/WheelsPage";
-import { BANNERS, health, useHealth } from "./health";
-import { link, place } from "./router";
-import { settings } from "./settings";
-import { chooseTheme, THEMES, type Theme, theme } from "./theme";
-
-interface Section {
-  path: string;
-  title: Key;
-  Page: ComponentType;
-  /** One thing of the section. */
-  Detail?: ComponentType<{ id: string }>;
-  /** Beside its name in the navigation. */
-  Badge?: ComponentType;
-}
-
-/** What there is to see, in the order of the navigation. */
-const SECTIONS: Section[] = [
-  { path: "runs", title: "nav.runs", Page: RunsPage, Detail: RunPage },
-  { path: "executions", title: "nav.executions", Page: ExecutionsPage, Detail: ExecutionPage },
-  { path: "waits", title: "nav.waits", Page: WaitsPage, Badge: WaitsBadge },
-  { path: "graphs", title: "nav.graphs", Page: GraphsPage, Detail: GraphPage },
-  { path: "schedules", title: "nav.schedules", Page: SchedulesPage, Detail: SchedulePage },
-  { path: "events", title: "nav.events", Page: EventsPage, Detail: EventsPart },
-  { path: "workers", title: "nav.workers", Page: WorkersPage },
-  { path: "wheels", title: "nav.wheels", Page: WheelsPage },
-  { path: "metrics", title: "nav.metrics", Page: MetricsPage },
-];
+import { BottomBar, Sidebar, TopBar } from "./Frame";
+import { useHealth } from "./health";
+import { link, place, returnedTo } from "./router";
+import { sectionOf } from "./sections";
+import { canAct, standing } from "./standing";
+import { detail } from "./title";
 
 export function Shell() {
   const isOut = needsKey && apiKey.value === "";
@@ -58,8 +23,21 @@ export function Shell() {
       <a class="skip" href="#content" onClick={skip}>
         {t("nav.skip")}
       </a>
-      <Header isOut={isOut} />
-      {isOut ? <SignIn /> : <Content />}
+      {isOut ? (
+        <div class="frame is-out">
+          <TopBar isOut />
+          <SignIn />
+        </div>
+      ) : (
+        <div class="frame">
+          <Sidebar />
+          <div class="stage">
+            <TopBar />
+            <Content />
+          </div>
+          <BottomBar />
+        </div>
+      )}
       <Toasts />
     </>
   );
@@ -73,14 +51,15 @@ function skip(event: Event): void {
 
 function Content() {
   const [path = "runs", id] = place.value.path;
-  const section = SECTIONS.find((one) => one.path === path);
+  const section = sectionOf(path);
   useEffect(collect, []);
   useInbox();
   useHealth();
+  const title = detail.value ?? (section ? t(section.title) : "404");
   useEffect(() => {
-    document.title = `${section ? t(section.title) : "404"} · pyoco-server`;
-    window.scrollTo({ top: 0 });
-  }, [path, id, language.value]);
+    document.title = `${title} · pyoco-server`;
+  }, [title, language.value]);
+  useEffect(() => window.scrollTo({ top: returnedTo.value ?? 0 }), [path, id]);
   return (
     <main id="content" tabIndex={-1}>
       <AwayBanner />
@@ -96,11 +75,12 @@ function Content() {
 }
 
 function AwayBanner() {
-  if (health.value === "ok") return null;
+  const now = standing.value;
+  if (canAct.value || now === "live" || now === "connecting") return null;
   return (
     <div class="banner" role="alert">
       <Glyph name="failed" />
-      <p>{t(BANNERS[health.value])}</p>
+      <p>{t(`health.${now}.banner`, { n: delaySec.value })}</p>
     </div>
   );
 }
@@ -114,97 +94,5 @@ function NotFound() {
         </a>
       </p>
     </Empty>
-  );
-}
-
-function Header({ isOut }: { isOut: boolean }) {
-  const current = place.value.path[0] ?? "runs";
-  const nav = useRef<HTMLElement>(null);
-  useEffect(() => {
-    const here = nav.current?.querySelector<HTMLElement>("[aria-current]");
-    if (here && nav.current)
-      nav.current.scrollLeft = here.offsetLeft - (nav.current.clientWidth - here.offsetWidth) / 2;
-  }, [current, isOut]);
-  return (
-    <header class="top">
-      <a class="brand" href={link(["runs"])}>
-        <Logo />
-        <span class="wordmark">
-          pyoco<span>server</span>
-        </span>
-      </a>
-      {!isOut && (
-        <nav class="sections" ref={nav} aria-label={t("nav.label")}>
-          {SECTIONS.map((section) => (
-            <a
-              key={section.path}
-              href={link([section.path])}
-              aria-current={section.path === current ? "page" : undefined}
-            >
-              {t(section.title)}
-              {section.Badge && <section.Badge />}
-            </a>
-          ))}
-        </nav>
-      )}
-      <div class="tools">
-        <a class="wide-only" href="/docs" title={`pyoco-server ${settings.version}`}>
-          {t("nav.api")}
-        </a>
-        <LanguageSwitch />
-        <ThemeSwitch />
-        {needsKey && !isOut && (
-          <button
-            type="button"
-            class="icon-button"
-            aria-label={t("action.signOut")}
-            title={t("action.signOut")}
-            onClick={forgetKey}
-          >
-            <Glyph name="leave" />
-          </button>
-        )}
-      </div>
-    </header>
-  );
-}
-
-/** How many wait for somebody. */
-function WaitsBadge() {
-  const found = inbox.value;
-  if (!found?.items.length) return null;
-  const shown = badge(found.items.length, found.cursor !== null);
-  return (
-    <span class="badge">
-      <span aria-hidden="true">{shown}</span>
-      <span class="sr-only">{t("nav.waiting", { n: shown })}</span>
-    </span>
-  );
-}
-
-function LanguageSwitch() {
-  const other = language.value === "ja" ? "en" : "ja";
-  return (
-    <button
-      type="button"
-      class="icon-button language"
-      lang={other}
-      title={t("nav.language")}
-      onClick={() => chooseLanguage(other)}
-    >
-      {LANGUAGES[other].name}
-    </button>
-  );
-}
-
-const THEME_ICONS: Record<Theme, IconName> = { auto: "half", light: "sun", dark: "moon" };
-
-function ThemeSwitch() {
-  const next = THEMES[(THEMES.indexOf(theme.value) + 1) % THEMES.length]!;
-  const label = t("nav.theme", { theme: t(`theme.${theme.value}`) });
-  return (
-    <button type="button" class="icon-button" aria-label={label} title={label} onClick={() => chooseTheme(next)}>
-      <Glyph name={THEME_ICONS[theme.value]} />
-    </button>
   );
 }

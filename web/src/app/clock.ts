@@ -1,7 +1,7 @@
 /** One clock for every age on the page, in the server's time. */
 import { signal } from "@preact/signals";
 import { clockOffset } from "../api/client";
-import { health } from "./health";
+import { canAct } from "./standing";
 
 function read(): number {
   return Date.now() / 1000 + clockOffset.value;
@@ -12,9 +12,9 @@ export const now = signal(read());
 if (typeof window !== "undefined") {
   setInterval(() => {
     // What is shown is as old as the last answer: ages that grew on would pretend to know.
-    if (!document.hidden && health.value === "ok") now.value = read();
+    if (!document.hidden && canAct.value) now.value = read();
   }, 1000);
   document.addEventListener("visibilitychange", () => {
-    now.value = read();
+    if (canAct.value) now.value = read();
   });
 }

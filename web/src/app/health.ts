@@ -1,21 +1,16 @@
 /** Whether the server answers and reaches NATS. It is polled: an open stream shows neither. */
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import type { Key } from "../i18n";
 import { repeat } from "../live/repeat";
 
 export type Health = "ok" | "nats" | "starting" | "server";
 
 export const health = signal<Health>("ok");
 
-export const BANNERS: Record<Exclude<Health, "ok">, Key> = {
-  nats: "health.nats.banner",
-  starting: "health.starting.banner",
-  server: "health.server.banner",
-};
-
 const CALM_MS = 3000;
 const AWAY_MS = 1000;
+/** A server that is stopped, and not ended, accepts connections and answers nothing. */
+const PATIENCE_MS = 4000;
 
 /** What an answer of `/ready` means; null: there was none. */
 export function healthOf(status: number | null, facts: Record<string, unknown>): Health {
@@ -28,7 +23,10 @@ export function healthOf(status: number | null, facts: Record<string, unknown>):
 
 async function ask(aborting: AbortSignal): Promise<Health> {
   try {
-    const response = await fetch("/ready", { cache: "no-store", signal: aborting });
+    const response = await fetch("/ready", {
+      cache: "no-store",
+      signal: AbortSignal.any([aborting, AbortSignal.timeout(PATIENCE_MS)]),
+    });
     const facts: unknown = await response.json().catch(() => ({}));
     return healthOf(response.status, facts as Record<string, unknown>);
   } catch {

@@ -31,8 +31,24 @@ export function link(path: string[], query: Record<string, string | null | undef
 
 export const place = signal<Place>(readPlace(typeof location === "undefined" ? "" : location.hash));
 
+/** How far a place was scrolled to that the browser went back (or forward) to; null: it is a new one. */
+export const returnedTo = signal<number | null>(null);
+const SETTLED_MS = 100;
+
 if (typeof window !== "undefined") {
+  // The rows have to be there first, and only the page knows when.
+  history.scrollRestoration = "manual";
+  const note = () => history.replaceState({ y: window.scrollY }, "");
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  window.addEventListener("scroll", () => {
+    clearTimeout(timer);
+    timer = setTimeout(note, SETTLED_MS);
+  });
+  document.addEventListener("click", note, { capture: true });
   window.addEventListener("hashchange", () => {
+    clearTimeout(timer); // it is of the place before
+    const state = history.state as { y?: number } | null;
+    returnedTo.value = state?.y ?? null;
     place.value = readPlace(location.hash);
   });
 }
@@ -43,6 +59,6 @@ export function go(path: string[], query: Record<string, string | null | undefin
 
 /** Other filters of the same page: the way back leads to the page before, not through every letter typed. */
 export function refine(query: Record<string, string | null | undefined>): void {
-  history.replaceState(null, "", link(place.value.path, query));
+  history.replaceState(history.state, "", link(place.value.path, query));
   place.value = readPlace(location.hash);
 }

@@ -1,9 +1,10 @@
 import { useState } from "preact/hooks";
 import { request } from "../api/client";
+import { visible } from "../format";
 import { t } from "../i18n";
 import { Logo } from "../ui/icons";
 import { Command, Problem } from "../ui/texts";
-import { keyHeaders, rememberKey } from "./session";
+import { keyHeaders, rememberKey, signedOutFor } from "./session";
 
 export function SignIn() {
   const [key, setKey] = useState("");
@@ -33,6 +34,13 @@ export function SignIn() {
       >
         <Logo />
         <h1>{t("signin.title")}</h1>
+        {signedOutFor.value !== null && (
+          <div class="notice tone-warn" role="status">
+            <p>
+              {t("signin.over")} {visible(signedOutFor.value)}
+            </p>
+          </div>
+        )}
         <p>{t("signin.lead")}</p>
         <label>
           <span>{t("signin.key")}</span>

@@ -5,6 +5,8 @@ import { settings } from "../app/settings";
 const PLACE = "pyoco.api-key";
 
 export const apiKey = signal(stored());
+/** Why the key that was used is not used any more: the words of the server. */
+export const signedOutFor = signal<string | null>(null);
 export const needsKey = settings.auth === "api_key";
 
 function stored(): string {
@@ -14,11 +16,15 @@ function stored(): string {
 export function rememberKey(key: string): void {
   sessionStorage.setItem(PLACE, key);
   apiKey.value = key;
+  signedOutFor.value = null;
 }
 
-export function forgetKey(): void {
+/** `reason`: the server does not accept it any more. Without: somebody signed out. */
+export function forgetKey(reason: string | null = null): void {
+  if (apiKey.value === "") return; // several requests may be refused at once
   sessionStorage.removeItem(PLACE);
   apiKey.value = "";
+  signedOutFor.value = reason;
 }
 
 export function keyHeaders(key: string = apiKey.value): Record<string, string> {

@@ -1,5 +1,6 @@
 /** Where the boxes and lines of a graph stand: layers from left to right. */
-import { layout as arrange, Graph } from "@dagrejs/dagre";
+import { arranged, nested } from "./frames";
+import type { Point } from "./layers";
 
 export interface GraphNode {
   id: string;
@@ -124,92 +125,37 @@ export function place(
   measure: Measure = labelWidth,
   frames: readonly GraphFrame[] = [],
 ): Placed {
-  const graph = new Graph({ multigraph: true, compound: frames.length > 0 });
-  graph.setGraph({ rankdir: "LR", nodesep: 14, edgesep: 8, ranksep: 46, marginx: MARGIN, marginy: MARGIN });
-  graph.setDefaultEdgeLabel(() => ({}));
-  for (const node of nodes) {
-    graph.setNode(node.id, { width: nodeWidth(node.label, measure) + (node.extra ?? 0), height: NODE_HEIGHT });
-  }
-  const inner = frames.length > 0 ? nest(graph, frames) : [];
-  const inside = edges.filter((edge) => graph.hasNode(edge.from) && graph.hasNode(edge.to));
-  const { edges: known, junctions } = withJunctions(inside);
-  for (const junction of junctions) graph.setNode(junction, { width: JUNCTION, height: JUNCTION });
-  for (const edge of [...known].reverse()) graph.setEdge(edge.from, edge.to, labelBox(edge, measure), edge.key); // so that the first ends up on top
-  arrange(graph);
-  const size = graph.graph() as { width?: number; height?: number };
-  const at = (id: string) => graph.node(id) as Centre;
+  const sizes = nodes.map((node) => ({
+    id: node.id,
+    width: nodeWidth(node.label, measure) + (node.extra ?? 0),
+    height: NODE_HEIGHT,
+  }));
+  const there = new Set(nodes.map((node) => node.id));
+  const { edges: known, junctions } = withJunctions(edges.filter((edge) => there.has(edge.from) && there.has(edge.to)));
+  const items = [...sizes, ...junctions.map((id) => ({ id, width: JUNCTION, height: JUNCTION }))];
+  const links = known.map((edge) => ({ from: edge.from, to: edge.to, label: labelSize(edge, measure) }));
+  const laid = arranged(items, links, nested(frames));
   return {
-    nodes: [
-      ...nodes.map((node) => corner(node.id, at(node.id), false)),
-      ...junctions.map((junction) => corner(junction, at(junction), true)),
-    ],
-    edges: known.map((edge) => {
-      const line = graph.edge(edge.from, edge.to, edge.key) as Line;
-      const path = curve([right(at(edge.from)), ...line.points.slice(1, -1), left(at(edge.to))]);
-      return edge.label ? { ...edge, path, labelAt: boxOf(line) } : { ...edge, path };
+    nodes: items.map((item, n) => ({ id: item.id, isJunction: n >= sizes.length, ...moved(laid.boxes.get(item.id)!) })),
+    edges: known.map((edge, n) => {
+      const { points, labelAt } = laid.routes[n]!;
+      const path = curve(points.map(({ x, y }) => ({ x: x + MARGIN, y: y + MARGIN })));
+      return labelAt ? { ...edge, path, labelAt: moved(labelAt) } : { ...edge, path };
     }),
-    frames: inner.map((frame) => ({ id: frame, ...boxOf(at(frame)) })),
-    width: Math.ceil(size.width ?? 0),
-    height: Math.ceil(size.height ?? 0),
+    frames: laid.frames.map((frame) => moved(frame)),
+    width: items.length ? Math.ceil(laid.width + 2 * MARGIN) : 0,
+    height: items.length ? Math.ceil(laid.height + 2 * MARGIN) : 0,
   };
 }
 
-/** Frames as parents of their nodes; one inside another is its child. One that crosses another is left out. */
-function nest(graph: Graph, frames: readonly GraphFrame[]): string[] {
-  const drawn: GraphFrame[] = [];
-  for (const frame of [...frames].sort((a, b) => b.nodes.length - a.nodes.length)) {
-    const around = drawn.filter((one) => frame.nodes.some((node) => one.nodes.includes(node)));
-    if (
-      !around.every(
-        (one) => one.nodes.length > frame.nodes.length && frame.nodes.every((node) => one.nodes.includes(node)),
-      )
-    )
-      continue;
-    graph.setNode(frame.id, {});
-    const parent = around.at(-1);
-    if (parent) graph.setParent(frame.id, parent.id);
-    for (const node of frame.nodes) graph.setParent(node, frame.id);
-    drawn.push(frame);
-  }
-  return drawn.map((frame) => frame.id);
+function moved<B extends Box>(box: B): B {
+  return { ...box, x: box.x + MARGIN, y: box.y + MARGIN };
 }
 
-function labelBox(edge: GraphEdge, measure: Measure): object {
-  if (!edge.label) return {};
+function labelSize(edge: GraphEdge, measure: Measure): { width: number; height: number } | undefined {
+  if (!edge.label) return undefined;
   const width = Math.min(MAX_EDGE_LABEL, Math.ceil(measure(edge.label))) + AROUND_EDGE_LABEL;
-  return { width, height: EDGE_LABEL_HEIGHT, labelpos: "c" };
-}
-
-function boxOf(at: Centre): Box {
-  return { x: at.x - at.width / 2, y: at.y - at.height / 2, width: at.width, height: at.height };
-}
-
-interface Centre {
-  x: number;
-  y: number;
-  width: number;
-  height: number;
-}
-
-interface Point {
-  x: number;
-  y: number;
-}
-
-interface Line extends Centre {
-  points: Point[];
-}
-
-function corner(id: string, at: Centre, isJunction: boolean): PlacedNode {
-  return { id, isJunction, ...boxOf(at) };
-}
-
-function right(at: Centre): Point {
-  return { x: at.x + at.width / 2, y: at.y };
-}
-
-function left(at: Centre): Point {
-  return { x: at.x - at.width / 2, y: at.y };
+  return { width, height: EDGE_LABEL_HEIGHT };
 }
 
 /** A line through the points that leaves and arrives level, and is round in between. */

@@ -1,5 +1,6 @@
 import { useState } from "preact/hooks";
 import { type Action, del, get, put } from "../api/client";
+import { client } from "../app/commands";
 import { visible } from "../format";
 import { t } from "../i18n";
 import { usePolling } from "../live/usePolling";
@@ -17,7 +18,7 @@ export function ActionsPart() {
     <Definitions
       kind="actions"
       list={actions}
-      command={`pyoco-client actions put close --flow-name monthly_close --server ${location.origin}`}
+      command={client("actions put close --flow-name monthly_close")}
       columns={[
         { title: t("actions.column.key"), class: "cell-main strong", cell: (action) => visible(action.key) },
         { title: t("actions.column.does"), isLabelled: true, cell: (action) => <What action={action} /> },

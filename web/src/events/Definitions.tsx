@@ -3,6 +3,7 @@ import { useState } from "preact/hooks";
 import { visible } from "../format";
 import { t } from "../i18n";
 import type { Polled } from "../live/usePolling";
+import { Act } from "../ui/Act";
 import { ConfirmDialog } from "../ui/ConfirmDialog";
 import { Glyph } from "../ui/icons";
 import { Age, Command, Empty, Problem } from "../ui/texts";
@@ -45,10 +46,9 @@ export function Definitions<T extends { updated_at: string }>(props: Props<T>) {
       <div class="part-head">
         <p class="lead">{t(`${kind}.lead`)}</p>
         <div class="actions">
-          <button type="button" class="button primary" onClick={() => setEdited("new")}>
-            <Glyph name="plus" />
+          <Act icon="plus" kind="primary" onClick={() => setEdited("new")}>
             {t(`${kind}.new`)}
-          </button>
+          </Act>
         </div>
       </div>
       {list.error && <Problem error={list.error} />}

@@ -1,5 +1,6 @@
 import { useState } from "preact/hooks";
 import { get, post, type RetryJob } from "../api/client";
+import { client } from "../app/commands";
 import { link } from "../app/router";
 import { count, visible } from "../format";
 import { language, t } from "../i18n";
@@ -86,7 +87,7 @@ export function QueuePart() {
       {found?.jobs.length === 0 && (
         <Empty title={t("queue.empty.title")}>
           <p>{t("queue.empty.lead")}</p>
-          <Command text={`pyoco-client events retry-jobs --server ${location.origin}`} />
+          <Command text={client("events retry-jobs")} />
         </Empty>
       )}
       {found && found.jobs.length > 0 && (

@@ -1,5 +1,6 @@
 import { useState } from "preact/hooks";
 import { type Action, ApiError, del, get, post, put, type Template } from "../api/client";
+import { client } from "../app/commands";
 import { go } from "../app/router";
 import { visible } from "../format";
 import { t } from "../i18n";
@@ -32,7 +33,7 @@ export function TemplatesPart() {
       <Definitions
         kind="templates"
         list={templates}
-        command={`pyoco-client templates put monthly-close --file template.yaml --server ${location.origin}`}
+        command={client("templates put monthly-close --file template.yaml")}
         columns={[
           { title: t("events.column.template"), class: "cell-main", cell: (template) => <Name template={template} /> },
           { title: t("templates.column.steps"), isLabelled: true, cell: (template) => <Steps template={template} /> },

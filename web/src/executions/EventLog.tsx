@@ -2,8 +2,8 @@ import { useEffect, useRef } from "preact/hooks";
 import type { ExecutionEvent } from "../api/client";
 import { clockTime, visible } from "../format";
 import { t } from "../i18n";
-import { save } from "../runs/LogView";
 import { Glyph } from "../ui/icons";
+import { save } from "../ui/save";
 import { isKnown, type Moment, moved, nodeOf, saying, toneOfEvent } from "./travel";
 
 const SHOWN = 2000;

@@ -3,14 +3,14 @@ import { ApiError, type Execution, type ExecutionEvent, post } from "../api/clie
 import { now } from "../app/clock";
 import { go, link, place, refine } from "../app/router";
 import { settings } from "../app/settings";
+import { useTitle } from "../app/title";
 import { needsKey } from "../auth/session";
 import { GraphView } from "../drawing/GraphView";
-import { ago, visible } from "../format";
+import { ago, shortId, visible } from "../format";
 import { language, t } from "../i18n";
+import { Act } from "../ui/Act";
 import { ConfirmDialog } from "../ui/ConfirmDialog";
-import { Glyph } from "../ui/icons";
 import { JsonValue } from "../ui/JsonValue";
-import { Live } from "../ui/Live";
 import { Status } from "../ui/Status";
 import { Age, Moment as At, CopyButton, Empty, Plain, Problem, RunId, Took } from "../ui/texts";
 import { toast } from "../ui/toasts";
@@ -25,9 +25,10 @@ import { useExecution, usePast } from "./useExecution";
 import { refreshInbox } from "./waits/inbox";
 
 export function ExecutionPage({ id }: { id: string }) {
-  const { execution, definition, events, isLive, error, refresh } = useExecution(id);
+  const { execution, definition, events, error, refresh } = useExecution(id);
   const at = momentOf(place.value.query.at, events.at(-1)?.sequence ?? 0);
   const { past, error: pastError } = usePast(id, at);
+  useTitle(execution && `${visible(execution.graph_id)} · ${shortId(id)}`);
 
   if (error instanceof ApiError && error.status === 404) {
     return (
@@ -51,7 +52,7 @@ export function ExecutionPage({ id }: { id: string }) {
   const travel = (to: Moment) => refine({ ...place.value.query, at: to === null ? undefined : String(to) });
   return (
     <>
-      <Head execution={execution} isLive={isLive} onChanged={refresh} />
+      <Head execution={execution} onChanged={refresh} />
       {error && <Problem error={error} />}
       {pastError && <Problem error={pastError} />}
       {at === null && (
@@ -94,15 +95,7 @@ export function ExecutionPage({ id }: { id: string }) {
 
 type Asked = "cancel" | "archive" | "start" | "failed" | null;
 
-function Head({
-  execution,
-  isLive,
-  onChanged,
-}: {
-  execution: Execution;
-  isLive: boolean;
-  onChanged: () => Promise<void>;
-}) {
+function Head({ execution, onChanged }: { execution: Execution; onChanged: () => Promise<void> }) {
   const [asked, setAsked] = useState<Asked>(null);
   const keyFor = useIdempotencyKey();
   const header = needsKey ? settings.api_key_header : null;
@@ -124,51 +117,37 @@ function Head({
 
   return (
     <>
-      <nav class="crumbs">
-        <a href={link(["executions"])}>{t("nav.executions")}</a>
-        <Glyph name="chevron" size={12} />
-      </nav>
       <header class="page-head">
         <h1>
           <Plain text={execution.graph_id} />
         </h1>
         <Status state={standing(execution, isWaiting(execution))} />
-        {!isEnded && <Live isLive={isLive} />}
         {execution.archived_at !== null && <span class="tag">{t("execution.archived")}</span>}
         <div class="actions">
           <CopyButton short="curl" text={() => asCurl(execution, location.origin, header)} label={t("copy.curl")} />
-          <CopyButton short="CLI" text={() => asCommand(execution, location.origin)} label={t("copy.cli")} />
+          <CopyButton short="CLI" text={() => asCommand(execution, location.origin, needsKey)} label={t("copy.cli")} />
           {isEnded && execution.archived_at === null && (
-            <button type="button" class="button" onClick={() => setAsked("archive")}>
-              <Glyph name="archive" />
+            <Act icon="archive" onClick={() => setAsked("archive")}>
               {t("execution.archive")}
-            </button>
+            </Act>
           )}
           {isEnded && execution.status !== "COMPLETED" && (
-            <button
-              type="button"
-              class="button"
-              title={t("execution.rerun.failed.hint")}
-              onClick={() => setAsked("failed")}
-            >
-              <Glyph name="again" />
+            <Act icon="again" title={t("execution.rerun.failed.hint")} onClick={() => setAsked("failed")}>
               {t("execution.rerun.failed")}
-            </button>
+            </Act>
           )}
-          <button type="button" class="button" onClick={() => setAsked("start")}>
-            <Glyph name="again" />
+          <Act icon="again" onClick={() => setAsked("start")}>
             {t("execution.rerun.start")}
-          </button>
+          </Act>
           {!isEnded && (
-            <button
-              type="button"
-              class="button danger"
+            <Act
+              icon="stop"
+              kind="danger"
               disabled={execution.cancel_requested_at !== null}
               onClick={() => setAsked("cancel")}
             >
-              <Glyph name="stop" />
               {t("run.cancel")}
-            </button>
+            </Act>
           )}
         </div>
       </header>

@@ -1,5 +1,6 @@
 import { useState } from "preact/hooks";
 import type { ExecutionSummary } from "../api/client";
+import { client } from "../app/commands";
 import { link, place, refine } from "../app/router";
 import { visible } from "../format";
 import { t } from "../i18n";
@@ -147,9 +148,9 @@ function NoExecutions() {
   return (
     <Empty title={t("executions.empty.title")}>
       <p>{t("executions.empty.lead")}</p>
-      <Command text={`pyoco-client graphs put monthly-close.yaml --server ${location.origin}`} />
+      <Command text={client("graphs put monthly-close.yaml")} />
       <p>{t("executions.empty.start")}</p>
-      <Command text={`pyoco-client executions create monthly-close --server ${location.origin}`} />
+      <Command text={client("executions create monthly-close")} />
     </Empty>
   );
 }

@@ -1,5 +1,6 @@
 /** An execution as commands to type. */
 import type { Execution } from "../api/client";
+import { asClient } from "../app/commands";
 import { shellQuoted } from "../format";
 
 type Started = Pick<Execution, "graph_id" | "graph_version" | "input">;
@@ -18,13 +19,13 @@ export function asCurl(execution: Started, origin: string, keyHeader: string | n
   ].join(" ");
 }
 
-export function asCommand(execution: Started, origin: string): string {
-  return [
-    `pyoco-client executions create ${shellQuoted(execution.graph_id)}`,
+export function asCommand(execution: Started, origin: string, hasKeys: boolean): string {
+  const command = [
+    `executions create ${shellQuoted(execution.graph_id)}`,
     `--graph-version ${execution.graph_version}`,
     ...(execution.input == null ? [] : [`--input ${shellQuoted(JSON.stringify(execution.input))}`]),
-    `--server ${shellQuoted(origin)}`,
-  ].join(" ");
+  ];
+  return asClient(command.join(" "), origin, hasKeys);
 }
 
 /** Any JSON; an empty text is nothing. Throws with the reason. */

@@ -66,8 +66,8 @@ function executionSubject(id: string): Subject<ExecutionView> {
 
 /** An execution with its log and its graph, kept up to date until it has ended. */
 export function useExecution(id: string) {
-  const { state, isLive, error, refresh } = useLive(id, executionSubject(id), () => EMPTY);
-  return { ...state, isLive, error, refresh };
+  const { state, error, refresh } = useLive(id, executionSubject(id), () => EMPTY);
+  return { ...state, error, refresh };
 }
 
 /** The state after an earlier event. It never changes, so it is asked for once. */

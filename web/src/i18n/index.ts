@@ -1,17 +1,26 @@
 /** Texts in the languages of the page. Both files have the same keys; a test says so. */
+
+import keys from "virtual:texts/keys";
 import { effect, signal } from "@preact/signals";
 import { remember, remembered } from "../app/preferences";
 import { type Language, settings } from "../app/settings";
-import en from "./en.json";
-import ja from "./ja.json";
+import type en from "./en.json";
 
 export type Key = keyof typeof en;
 export type Texts = Record<Key, string>;
 
-export const LANGUAGES: Record<Language, { name: string; texts: Texts }> = {
-  ja: { name: "日本語", texts: ja },
-  en: { name: "English", texts: en },
+export const LANGUAGES: Record<Language, { name: string; load: () => Promise<{ default: string[] }> }> = {
+  ja: { name: "日本語", load: () => import("virtual:texts/ja") },
+  en: { name: "English", load: () => import("virtual:texts/en") },
 };
+
+/** Of the languages that were needed so far. */
+export const texts: Partial<Record<Language, Texts>> = {};
+
+export async function loadTexts(wanted: Language): Promise<void> {
+  const found = (await LANGUAGES[wanted].load()).default;
+  texts[wanted] = Object.fromEntries(keys.map((key, at) => [key, found[at]])) as Texts;
+}
 
 function initial(): Language {
   const known = remembered("lang");
@@ -20,7 +29,9 @@ function initial(): Language {
 
 export const language = signal<Language>(initial());
 
-export function chooseLanguage(chosen: Language): void {
+/** Rejected where its texts cannot be loaded; then the language stays as it is. */
+export async function chooseLanguage(chosen: Language): Promise<void> {
+  await loadTexts(chosen);
   language.value = chosen;
   remember("lang", chosen);
 }
@@ -31,7 +42,7 @@ effect(() => {
 
 /** The text of a key; `{name}` in it is replaced. */
 export function t(key: Key, values: Record<string, string | number> = {}): string {
-  return fill(LANGUAGES[language.value].texts[key], values);
+  return fill(texts[language.value]![key], values);
 }
 
 export function fill(text: string, values: Record<string, string | number>): string {

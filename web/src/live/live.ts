@@ -1,5 +1,6 @@
 /** A state that stays up to date: it is read, changed by the events of a stream, and read again when that is not enough. */
-import type { CallOptions } from "../api/client";
+import { ApiError, type CallOptions } from "../api/client";
+import { type Tracked, track } from "./freshness";
 import { repeat } from "./repeat";
 import { follow } from "./stream";
 
@@ -42,8 +43,6 @@ export interface Subject<S> {
 
 export interface View<S> {
   state: S;
-  /** The stream is connected. */
-  isLive: boolean;
   error: Error | null;
 }
 
@@ -57,17 +56,23 @@ export interface Kept<S> {
 
 /** Several events come at once, and one reading covers them all. */
 const GATHER_MS = 120;
+/** Streams send something at least every other second. */
+const STREAM_MS = 5000;
+/** What a reading may take beyond its turn. */
+const READING_MS = 5000;
 
 export function keepLive<S>(subject: Subject<S>, start: S, onView: (view: View<S>) => void): Kept<S> {
   const controller = new AbortController();
   const { signal } = controller;
   const { read, watch, everyMs } = subject;
   const listening = new Set<LiveEvent[]>();
-  let view: View<S> = { state: start, isLive: false, error: null };
+  let view: View<S> = { state: start, error: null };
   let refreshing: Promise<void> | null = null;
   let isStale = false;
   let isQuiet = true;
   let isStreamOver = watch === undefined;
+  const allowedMs = watch ? STREAM_MS : everyMs && everyMs + READING_MS;
+  const age: Tracked | null = allowedMs ? track(allowedMs) : null;
 
   function show(part: Partial<View<S>>): void {
     if (signal.aborted) return;
@@ -92,11 +97,19 @@ export function keepLive<S>(subject: Subject<S>, start: S, onView: (view: View<S
         isStreamOver: () => isStreamOver,
       });
       if (view.error !== null) show({ error: null });
+      if (!watch) age?.confirm();
     } catch (problem) {
       if (!isSilent) show({ error: problem as Error });
+      if (!watch) note(problem);
     } finally {
       listening.delete(events);
     }
+  }
+
+  /** A refusal is an answer too: the server is there. */
+  function note(problem: unknown): void {
+    if (problem instanceof ApiError && problem.status < 500) age?.confirm();
+    else age?.lose();
   }
 
   /** Reads once for any number of calls, and once more for calls that come meanwhile. */
@@ -135,16 +148,19 @@ export function keepLive<S>(subject: Subject<S>, start: S, onView: (view: View<S
       ...(lastId ? { lastId: () => lastId(view.state) } : {}),
       // What is read once the stream is open misses nothing.
       onOpen: () => void (lastId || refresh()),
-      onState: (isLive) => show({ isLive }),
+      onBeat: () => age?.confirm(),
+      onLost: () => age?.lose(),
       onEvent: (name, data) => onEvent(watched, { name, data }),
       onEnd: () => {
         isStreamOver = isOver();
+        if (isStreamOver) age?.stop();
         // The last changes may still have been on their way.
         if (watched.isOver) void refresh();
         return !isStreamOver;
       },
       onRefused: (error) => {
         isStreamOver = true;
+        age?.stop();
         show({ error });
       },
     });
@@ -153,6 +169,7 @@ export function keepLive<S>(subject: Subject<S>, start: S, onView: (view: View<S
   void refresh();
   const stops = [
     () => controller.abort(),
+    () => age?.stop(),
     ...(watch ? [connect(watch)] : []),
     // Beside a stream a failed reading is not shown: the next one comes soon, and the stream shows an outage.
     ...(everyMs ? [repeat(everyMs, async () => void (isOver() || (await refresh(watch !== undefined))))] : []),

@@ -41,8 +41,9 @@ export interface Following {
   lastId?: () => string;
   /** Connected (again): what was read before may have changed meanwhile. */
   onOpen?: () => void;
-  /** Whether there is a connection now. */
-  onState?: (isLive: boolean) => void;
+  /** Connected, or something came: an event, or a sign that the stream is alive. */
+  onBeat?: () => void;
+  onLost?: () => void;
   /** The stream came to its end by itself. False: it is not wanted again. */
   onEnd?: () => boolean;
   onRefused?: (error: ApiError) => void;
@@ -66,11 +67,9 @@ export function follow(path: string, options: CallOptions, following: Following)
     const current = new AbortController();
     controller = current;
     try {
-      await read(current);
-      following.onState?.(false);
+      await read(current).finally(following.onLost);
       if (!stopped && following.onEnd?.() === false) stopped = true;
     } catch (error) {
-      following.onState?.(false);
       if (error instanceof ApiError && error.status < 500) {
         stopped = true;
         following.onRefused?.(error);
@@ -88,11 +87,12 @@ export function follow(path: string, options: CallOptions, following: Following)
     const parser = new EventParser();
     failures = 0;
     following.onOpen?.();
-    following.onState?.(true);
+    following.onBeat?.();
     for (;;) {
       const silence = setTimeout(() => current.abort(), SILENCE_MS);
       const { done, value } = await reader.read().finally(() => clearTimeout(silence));
       if (done) return;
+      following.onBeat?.();
       for (const event of parser.push(value)) following.onEvent(event.name, JSON.parse(event.data));
     }
   }

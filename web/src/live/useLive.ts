@@ -12,7 +12,7 @@ export interface Live<S> extends View<S> {
  * with another key, the new subject starts from `start(shown)`: what is shown, or something empty.
  */
 export function useLive<S>(key: string, subject: Subject<S>, start: (shown: S | null) => S): Live<S> {
-  const [view, setView] = useState<View<S>>(() => ({ state: start(null), isLive: false, error: null }));
+  const [view, setView] = useState<View<S>>(() => ({ state: start(null), error: null }));
   const shown = useRef<S | null>(null);
   const kept = useRef<Kept<S> | null>(null);
 
@@ -23,7 +23,7 @@ export function useLive<S>(key: string, subject: Subject<S>, start: (shown: S | 
       setView(next);
     }
     const state = start(shown.current);
-    onView({ state, isLive: false, error: null });
+    onView({ state, error: null });
     const current = keepLive(subject, state, onView);
     kept.current = current;
     return current.stop;

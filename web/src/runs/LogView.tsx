@@ -4,7 +4,9 @@ import type { LogLine } from "../api/client";
 import { bytes, clockTime, visible } from "../format";
 import { t } from "../i18n";
 import { Glyph } from "../ui/icons";
+import { save } from "../ui/save";
 import { CopyButton } from "../ui/texts";
+import { pieces } from "./ansi";
 import { asText, behindGaps, isCut, ofTask, SHOWN } from "./logs";
 
 export function LogView({
@@ -126,16 +128,17 @@ function Line({ line, withTask }: { line: LogLine; withTask: boolean }) {
     <div class={`log-line ${line.stream === "stderr" ? "is-stderr" : ""}`}>
       <span class="log-time">{clockTime(line.ts)}</span>
       {withTask && <span class="log-task">{visible(line.task ?? "–")}</span>}
-      <span class="log-text">{visible(line.text.replace(/\n$/, ""))}</span>
+      <span class="log-text">
+        {pieces(line.text.replace(/\n$/, "")).map((piece, at) =>
+          piece.style ? (
+            <span key={at} class={piece.style}>
+              {visible(piece.text)}
+            </span>
+          ) : (
+            visible(piece.text)
+          ),
+        )}
+      </span>
     </div>
   );
-}
-
-export function save(name: string, content: string | Blob): void {
-  const address = URL.createObjectURL(typeof content === "string" ? new Blob([content]) : content);
-  const anchor = document.createElement("a");
-  anchor.href = address;
-  anchor.download = name;
-  anchor.click();
-  setTimeout(() => URL.revokeObjectURL(address), 1000);
 }

@@ -1,16 +1,18 @@
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, type Run } from "../api/client";
 import { now } from "../app/clock";
+import { worker } from "../app/commands";
 import { link, place, refine } from "../app/router";
 import { settings } from "../app/settings";
+import { useTitle } from "../app/title";
 import { needsKey } from "../auth/session";
 import { GraphView } from "../drawing/GraphView";
-import { ago, visible } from "../format";
+import { ago, shortId, visible } from "../format";
 import { language, t } from "../i18n";
+import { Act } from "../ui/Act";
 import { Deadline } from "../ui/Deadline";
 import { Glyph } from "../ui/icons";
 import { JsonValue } from "../ui/JsonValue";
-import { Live } from "../ui/Live";
 import { Status } from "../ui/Status";
 import { Command, CopyButton, Empty, Moment, Plain, Problem } from "../ui/texts";
 import { CancelDialog } from "./CancelDialog";
@@ -26,9 +28,10 @@ import { shownTries, startsAt } from "./tries";
 import { isEnded, useRun } from "./useRun";
 
 export function RunPage({ id }: { id: string }) {
-  const { run, lines, isLive, error } = useRun(id);
+  const { run, lines, error } = useRun(id);
   const task = place.value.query.task ?? null;
   const [logTask, setLogTask] = useState<string | null>(null);
+  useTitle(run && `${visible(run.flow_name)} · ${shortId(id)}`);
 
   if (error instanceof ApiError && error.status === 404) {
     return (
@@ -48,7 +51,7 @@ export function RunPage({ id }: { id: string }) {
     refine({ ...place.value.query, task: name === selected ? undefined : (name ?? undefined) });
   return (
     <>
-      <Head run={run} isLive={isLive} />
+      <Head run={run} />
       {error && <Problem error={error} />}
       <Notices run={run} />
       <RunFacts run={run} />
@@ -73,22 +76,17 @@ export function RunPage({ id }: { id: string }) {
   );
 }
 
-function Head({ run, isLive }: { run: Run; isLive: boolean }) {
+function Head({ run }: { run: Run }) {
   const [open, setOpen] = useState<"cancel" | "again" | "retry" | null>(null);
   const submission = submissionOf(run);
   const header = needsKey ? settings.api_key_header : null;
   return (
     <>
-      <nav class="crumbs">
-        <a href={link(["runs"])}>{t("nav.runs")}</a>
-        <Glyph name="chevron" size={12} />
-      </nav>
       <header class="page-head">
         <h1>
           <Plain text={run.flow_name} />
         </h1>
         <Status state={run.status} />
-        {!isEnded(run) && <Live isLive={isLive} />}
         <div class="actions">
           {run.workflow_yaml_sha256 === null && (
             <>
@@ -97,31 +95,27 @@ function Head({ run, isLive }: { run: Run; isLive: boolean }) {
                 text={() => asCurl(submission, location.origin, header)}
                 label={t("copy.curl")}
               />
-              <CopyButton short="CLI" text={() => asCommand(submission, location.origin)} label={t("copy.cli")} />
+              <CopyButton
+                short="CLI"
+                text={() => asCommand(submission, location.origin, needsKey)}
+                label={t("copy.cli")}
+              />
             </>
           )}
           {run.workflow_yaml_sha256 === null && (
-            <button type="button" class="button" title={t("run.again.hint")} onClick={() => setOpen("again")}>
-              <Glyph name="edit" />
+            <Act icon="edit" title={t("run.again.hint")} onClick={() => setOpen("again")}>
               {t("run.again")}
-            </button>
+            </Act>
           )}
           {isEnded(run) && (
-            <button type="button" class="button" onClick={() => setOpen("retry")}>
-              <Glyph name="again" />
+            <Act icon="again" onClick={() => setOpen("retry")}>
               {t("run.retry")}
-            </button>
+            </Act>
           )}
           {!isEnded(run) && (
-            <button
-              type="button"
-              class="button danger"
-              disabled={run.status === "CANCELLING"}
-              onClick={() => setOpen("cancel")}
-            >
-              <Glyph name="stop" />
+            <Act icon="stop" kind="danger" disabled={run.status === "CANCELLING"} onClick={() => setOpen("cancel")}>
               {t("run.cancel")}
-            </button>
+            </Act>
           )}
         </div>
       </header>
@@ -196,7 +190,7 @@ function Waiting({ run }: { run: Run }) {
     <div class="notice">
       <p>{t("run.waiting", { tag: run.tag ?? "default" })}</p>
       <p class="dim">{t("run.waiting.how")}</p>
-      <Command text={`pyoco-worker --flow-resolver flows.py:resolve --tags ${run.tag ?? "default"}`} />
+      <Command text={worker(run.tag ?? "default")} />
     </div>
   );
 }
@@ -240,15 +234,24 @@ function RunError({ run }: { run: Run }) {
       <pre class="error-text" tabIndex={0} aria-label={t("run.error")}>
         {visible(text)}
       </pre>
-      {traceback && (
-        <details>
-          <summary>{t("run.traceback")}</summary>
-          <pre tabIndex={0} aria-label={t("run.traceback")}>
-            {visible(traceback)}
-          </pre>
-        </details>
-      )}
+      {traceback && <Traceback text={traceback} />}
     </section>
+  );
+}
+
+/** Open, at its end: the line that failed comes last. */
+function Traceback({ text }: { text: string }) {
+  const box = useRef<HTMLPreElement>(null);
+  useEffect(() => {
+    if (box.current) box.current.scrollTop = box.current.scrollHeight;
+  }, [text]);
+  return (
+    <details open>
+      <summary>{t("run.traceback")}</summary>
+      <pre class="traceback" ref={box} tabIndex={0} aria-label={t("run.traceback")}>
+        {visible(text)}
+      </pre>
+    </details>
   );
 }
 

@@ -1,31 +1,36 @@
 import { useState } from "preact/hooks";
 import type { RunSummary } from "../api/client";
 import { now } from "../app/clock";
+import { client, worker } from "../app/commands";
 import { link, place, refine } from "../app/router";
-import { visible } from "../format";
+import { shortId, visible } from "../format";
 import { t } from "../i18n";
 import { Deadline } from "../ui/Deadline";
 import { Glyph } from "../ui/icons";
 import { FilterForm, ListPage, StatusChips } from "../ui/ListPage";
-import { Live } from "../ui/Live";
 import { FilterInput, Progress } from "../ui/lists";
 import { Status, toneOf } from "../ui/Status";
 import { Age, Command, Empty, RunId, Tags, Took } from "../ui/texts";
 import { filtersOf, isMore, LIVE_ROWS, type RunFilters, STATUSES } from "./list";
+import { SelectionBar } from "./SelectionBar";
 import { SubmitDialog } from "./SubmitDialog";
+import { idsOf, type Selecting, useSelection } from "./selection";
 import { startsAt } from "./tries";
 import { useRunList } from "./useRunList";
 
+/** Within a filter the server counts up to this many. */
+const COUNTED = 10_000;
+
 export function RunsPage() {
   const filters = filtersOf(place.value.query);
-  const { list, counts, isLoaded, isLive, error, more, release } = useRunList(filters);
+  const { list, counts, isLoaded, error, more, release } = useRunList(filters);
   const [isSubmitting, setSubmitting] = useState(false);
   const isFiltered = Object.values(filters).some(Boolean);
+  const selection = useSelection(JSON.stringify(filters));
   return (
     <>
       <ListPage
         section="runs"
-        mark={<Live isLive={isLive} />}
         onNew={() => setSubmitting(true)}
         head={
           <>
@@ -33,10 +38,20 @@ export function RunsPage() {
               section="runs"
               statuses={STATUSES}
               counts={counts}
+              {...(filters.flow || filters.tag ? { most: COUNTED } : {})}
               status={filters.status}
               rest={{ flow: filters.flow, tag: filters.tag }}
             />
             <Filters filters={filters} isFiltered={isFiltered} />
+            {selection.size > 0 && (
+              <SelectionBar
+                selection={selection}
+                filters={filters}
+                rows={list.rows}
+                isMore={isMore(list)}
+                counts={counts}
+              />
+            )}
             {list.held.size > 0 && <Held n={list.held.size} onRelease={release} />}
           </>
         }
@@ -44,7 +59,7 @@ export function RunsPage() {
         isFiltered={isFiltered}
         none={<NoRuns />}
       >
-        <RunTable rows={list.rows} />
+        <RunTable rows={list.rows} selection={selection} />
       </ListPage>
       {isSubmitting && <SubmitDialog onClose={() => setSubmitting(false)} />}
     </>
@@ -84,12 +99,22 @@ function Filters({ filters, isFiltered }: { filters: RunFilters; isFiltered: boo
   );
 }
 
-function RunTable({ rows }: { rows: readonly RunSummary[] }) {
+export function RunTable({ rows, selection }: { rows: readonly RunSummary[]; selection?: Selecting }) {
   return (
     <div class="table-frame">
       <table class="runs stack">
         <thead>
           <tr>
+            {selection && (
+              <th scope="col" class="cell-select">
+                <input
+                  type="checkbox"
+                  aria-label={t("bulk.select.shown")}
+                  checked={rows.every((run) => selection.has(run.run_id))}
+                  onChange={(event) => selection.toggle(idsOf(rows), event.currentTarget.checked)}
+                />
+              </th>
+            )}
             <th scope="col">{t("runs.column.status")}</th>
             <th scope="col">{t("runs.column.flow")}</th>
             <th scope="col">{t("runs.column.tasks")}</th>
@@ -104,7 +129,7 @@ function RunTable({ rows }: { rows: readonly RunSummary[] }) {
         </thead>
         <tbody>
           {rows.map((run) => (
-            <RunRow key={run.run_id} run={run} />
+            <RunRow key={run.run_id} run={run} {...(selection ? { selection } : {})} />
           ))}
         </tbody>
       </table>
@@ -112,9 +137,19 @@ function RunTable({ rows }: { rows: readonly RunSummary[] }) {
   );
 }
 
-function RunRow({ run }: { run: RunSummary }) {
+function RunRow({ run, selection }: { run: RunSummary; selection?: Selecting }) {
   return (
     <tr class={`row tone-${toneOf(run.status)}`} data-run={run.run_id}>
+      {selection && (
+        <td class="cell-select">
+          <input
+            type="checkbox"
+            aria-label={t("bulk.select.run", { flow: visible(run.flow_name), id: shortId(run.run_id) })}
+            checked={selection.has(run.run_id)}
+            onChange={(event) => selection.toggle([run.run_id], event.currentTarget.checked)}
+          />
+        </td>
+      )}
       <td class="cell-status">
         <Status state={run.status} />
       </td>
@@ -171,9 +206,10 @@ function NoRuns() {
   return (
     <Empty title={t("runs.empty.title")}>
       <p>{t("runs.empty.lead")}</p>
-      <Command text={`pyoco-client submit --server ${location.origin} --flow-name sample`} />
+      <Command text={client("submit --flow-name sample")} />
       <p>{t("runs.empty.worker")}</p>
-      <Command text="pyoco-worker --flow-resolver flows.py:resolve" />
+      <Command text={worker()} />
+      <p class="dim">{t("command.nats")}</p>
     </Empty>
   );
 }

@@ -1,5 +1,6 @@
 /** A run to be submitted: from a form, from another run, and as commands to type. */
 import type { Json, Run } from "../api/client";
+import { asClient } from "../app/commands";
 import { shellQuoted } from "../format";
 
 export interface Submission {
@@ -29,15 +30,15 @@ export function asCurl(submission: Submission, origin: string, keyHeader: string
   ].join(" ");
 }
 
-export function asCommand(submission: Submission, origin: string): string {
-  return [
-    "pyoco-client submit",
-    `--server ${shellQuoted(origin)}`,
+export function asCommand(submission: Submission, origin: string, hasKeys: boolean): string {
+  const command = [
+    "submit",
     `--flow-name ${shellQuoted(submission.flow_name)}`,
     ...(Object.keys(submission.params).length ? [`--params ${shellQuoted(JSON.stringify(submission.params))}`] : []),
     ...(submission.tag ? [`--tag ${shellQuoted(submission.tag)}`] : []),
     ...(submission.tags?.length ? [`--tags ${shellQuoted(submission.tags.join(","))}`] : []),
-  ].join(" ");
+  ];
+  return asClient(command.join(" "), origin, hasKeys);
 }
 
 /** Throws with the reason when the text is no JSON object. An empty text is an empty object. */

@@ -73,6 +73,6 @@ function runSubject(id: string): Subject<RunState> {
 
 /** A run with its records and its log, kept up to date until it has ended. */
 export function useRun(id: string) {
-  const { state, isLive, error } = useLive(id, runSubject(id), () => EMPTY);
-  return { run: state.run, lines: state.lines, isLive, error };
+  const { state, error } = useLive(id, runSubject(id), () => EMPTY);
+  return { run: state.run, lines: state.lines, error };
 }

@@ -1,4 +1,6 @@
+import { useEffect, useRef } from "preact/hooks";
 import { get, type RunStatus, type RunSummary, type Schemas } from "../api/client";
+import { returnedTo } from "../app/router";
 import type { LiveEvent, Read, Subject } from "../live/live";
 import { useLive } from "../live/useLive";
 import {
@@ -30,6 +32,15 @@ interface RunListState {
 const START: RunListState = { list: EMPTY, counts: {}, isLoaded: false };
 const PAGE = 50;
 const READING_BELOW_PX = 240;
+/** The most that the server returns at once. */
+const MAX_PAGE = 200;
+
+/** The list as it was left: whoever comes back to it finds the rows that were there. */
+let left: { key: string; state: RunListState } | null = null;
+
+function startFor(key: string): RunListState {
+  return left?.key === key && returnedTo.peek() !== null ? left.state : START;
+}
 
 async function page(
   filters: RunFilters,
@@ -45,15 +56,16 @@ async function page(
 
 function listSubject(filters: RunFilters): Subject<RunListState> {
   return {
-    read: async ({ signal, change, meanwhile }) => {
-      const first = await page(filters, null, signal);
+    read: async ({ signal, state, change, meanwhile }) => {
+      const shown = Math.min(MAX_PAGE, Math.max(PAGE, state().list.rows.length));
+      const first = await page(filters, null, signal, shown);
       const fresh = firstPage(first.items, first.next_cursor);
       const list = meanwhile().reduce((known, { data }) => applied(known, data as ListEvent, filters, false), fresh);
       change((known) => ({ ...known, list, isLoaded: true }));
     },
     watch: {
       path: "/runs/watch",
-      options: {},
+      options: { query: { flow: filters.flow, tag: filters.tag } },
       apply: (known, { data }: LiveEvent) => {
         const event = data as ListEvent;
         const hasChanges = event.items.length > 0 || event.removed.length > 0;
@@ -85,10 +97,18 @@ function nextPage(filters: RunFilters): Read<RunListState> {
 
 /** The list of runs, kept up to date. The rows of other filters stay until the new ones are there. */
 export function useRunList(filters: RunFilters) {
-  const live = useLive(JSON.stringify(filters), listSubject(filters), (shown) => shown ?? START);
+  const key = JSON.stringify(filters);
+  const live = useLive(key, listSubject(filters), (shown) => shown ?? startFor(key));
+  const last = useRef({ key, state: live.state });
+  last.current = { key, state: live.state };
+  useEffect(
+    () => () => {
+      left = last.current;
+    },
+    [],
+  );
   return {
     ...live.state,
-    isLive: live.isLive,
     error: live.error,
     more: () => live.also(nextPage(filters)),
     release: () => live.change((known) => ({ ...known, list: released(known.list, filters) })),

@@ -1,12 +1,13 @@
 import { useState } from "preact/hooks";
 import { ApiError, get, post, type Schedule } from "../api/client";
 import { link } from "../app/router";
+import { useTitle } from "../app/title";
 import { tickLabel, visible } from "../format";
 import { language, t } from "../i18n";
 import { usePolling } from "../live/usePolling";
+import { Act } from "../ui/Act";
 import { ConfirmDialog } from "../ui/ConfirmDialog";
 import { Deadline } from "../ui/Deadline";
-import { Glyph } from "../ui/icons";
 import { JsonValue } from "../ui/JsonValue";
 import { Status } from "../ui/Status";
 import { Age, Empty, Plain, Problem, ZonedTime } from "../ui/texts";
@@ -20,6 +21,7 @@ const REFRESH_MS = 3000;
 const PREVIEWED = 5;
 
 export function SchedulePage({ id }: { id: string }) {
+  useTitle(id);
   const path = { schedule_id: id };
   const { value, error, refresh } = usePolling(
     (signal) =>
@@ -84,24 +86,18 @@ function Head({ schedule, onChanged }: { schedule: Schedule; onChanged: () => Pr
   const change = schedule.paused ? "resume" : "pause";
   return (
     <>
-      <nav class="crumbs">
-        <a href={link(["schedules"])}>{t("nav.schedules")}</a>
-        <Glyph name="chevron" size={12} />
-      </nav>
       <header class="page-head">
         <h1>
           <Plain text={schedule.id} />
         </h1>
         <Status state={standing(schedule)} />
         <div class="actions">
-          <button type="button" class="button" onClick={() => setAsked(change)}>
-            <Glyph name={schedule.paused ? "clock" : "pause"} />
+          <Act icon={schedule.paused ? "clock" : "pause"} onClick={() => setAsked(change)}>
             {t(`schedule.${change}`)}
-          </button>
-          <button type="button" class="button" onClick={() => setAsked("trigger")}>
-            <Glyph name="play" />
+          </Act>
+          <Act icon="play" onClick={() => setAsked("trigger")}>
             {t("schedule.trigger")}
-          </button>
+          </Act>
         </div>
       </header>
       {asked && (
@@ -207,7 +203,7 @@ function Facts({ schedule }: { schedule: Schedule }) {
 function Target({ schedule }: { schedule: Schedule }) {
   const { kind, name } = aimOf(schedule);
   const places = {
-    flow: link(["runs"], { flow: name }),
+    flow: link(["flows", name]),
     graph: link(["graphs", name]),
     template: link(["events", "templates"]),
   };

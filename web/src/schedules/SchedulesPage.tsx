@@ -1,4 +1,5 @@
 import { get, type Schedule } from "../api/client";
+import { client } from "../app/commands";
 import { link } from "../app/router";
 import { visible } from "../format";
 import { t } from "../i18n";
@@ -121,7 +122,7 @@ function NoSchedules() {
         {'target: {flow: sample}\ncron: "30 2 * * *"\ntimezone: Asia/Tokyo'}
       </pre>
       <p>{t("schedules.empty.put")}</p>
-      <Command text={`pyoco-client schedules put nightly.yaml --server ${location.origin}`} />
+      <Command text={client("schedules put nightly.yaml")} />
     </Empty>
   );
 }

@@ -8,10 +8,13 @@ export function Dialog({
   title,
   onClose,
   isWide = false,
+  isSticky = false,
   children,
 }: {
   title: string;
   isWide?: boolean;
+  /** What it shows cannot be had again: a click beside it is no reason to close it. */
+  isSticky?: boolean;
   onClose: () => void;
   children: ComponentChildren;
 }) {
@@ -38,7 +41,7 @@ export function Dialog({
       }}
       onClick={(event) => {
         // The second click of a double click on what opened it is not meant for it.
-        if (event.target === element.current && event.detail === 1) onClose();
+        if (event.target === element.current && event.detail === 1 && !isSticky) onClose();
       }}
     >
       <div class="dialog-inside">

@@ -7,6 +7,7 @@ export function FormDialog({
   title,
   verb,
   isBusy,
+  kind = "primary",
   isWide = false,
   autoComplete,
   onSubmit,
@@ -16,6 +17,7 @@ export function FormDialog({
   title: string;
   verb: string;
   isBusy: boolean;
+  kind?: "primary" | "danger";
   isWide?: boolean;
   autoComplete?: "off";
   onSubmit: () => void;
@@ -37,7 +39,7 @@ export function FormDialog({
           <button type="button" class="button" onClick={onClose}>
             {t("action.dismiss")}
           </button>
-          <button type="submit" class="button primary" disabled={isBusy}>
+          <button type="submit" class={`button ${kind}`} disabled={isBusy}>
             {verb}
           </button>
         </footer>

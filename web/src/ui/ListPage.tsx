@@ -2,6 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { link } from "../app/router";
 import { t } from "../i18n";
+import { Act } from "./Act";
 import { Glyph } from "./icons";
 import { Count, More } from "./lists";
 import { type AnyState, StatusIcon, toneOf } from "./Status";
@@ -46,10 +47,9 @@ export function ListPage({
       <header class="page-head">
         <h1>{t(`${section}.title`)}</h1>
         {mark}
-        <button type="button" class="button primary" onClick={onNew}>
-          <Glyph name="plus" />
+        <Act icon="plus" kind="primary" onClick={onNew}>
           {t(`${section}.new`)}
-        </button>
+        </Act>
       </header>
       {head}
       {error && <Problem error={error} />}
@@ -64,6 +64,7 @@ export function StatusChips({
   section,
   statuses,
   counts,
+  most,
   status: chosen,
   rest,
   children,
@@ -71,19 +72,22 @@ export function StatusChips({
   section: Section;
   statuses: readonly AnyState[];
   counts: Partial<Record<string, number>>;
+  /** Up to how many of a status are counted. */
+  most?: number;
   status: string | undefined;
   /** The other filters: they stay when a status is chosen. */
   rest: Record<string, string | undefined>;
   /** Behind "all". */
   children?: ComponentChildren;
 }) {
+  const limit = most === undefined ? {} : { most };
   const isKnown = Object.keys(counts).length > 0;
   const all = Object.values(counts).reduce<number>((sum, n) => sum + (n ?? 0), 0);
   return (
     <nav class="chips" aria-label={t(`${section}.byStatus`)}>
       <a class="chip" href={link([section], rest)} aria-current={chosen ? undefined : "true"}>
         {t("runs.all")}
-        <Count value={isKnown ? all : undefined} />
+        <Count value={isKnown ? all : undefined} {...limit} />
       </a>
       {children}
       {statuses.map((status) => (
@@ -95,7 +99,7 @@ export function StatusChips({
         >
           <StatusIcon state={status} />
           {t(`state.${status}`)}
-          <Count value={isKnown ? (counts[status] ?? 0) : undefined} />
+          <Count value={isKnown ? (counts[status] ?? 0) : undefined} {...limit} />
         </a>
       ))}
     </nav>
@@ -108,7 +112,7 @@ export function FilterForm({
   isFiltered,
   children,
 }: {
-  section: Section;
+  section: string;
   isFiltered: boolean;
   children: ComponentChildren;
 }) {

@@ -18,7 +18,19 @@ export type EventLook =
   | "escalated";
 /** Of a schedule, and of its ticks. */
 export type ScheduleLook = "SCHEDULED" | "PAUSED" | "OVER" | TickStatus;
-export type AnyState = RunStatus | TaskState | WorkerState | ExecutionLook | EventLook | ScheduleLook;
+/** Of the queue of a tag. */
+export type QueueLook = "SERVED" | "UNSERVED" | "UNUSED";
+/** Of an API key. */
+export type KeyLook = "VALID" | "EXPIRED" | "REVOKED";
+export type AnyState =
+  | RunStatus
+  | TaskState
+  | WorkerState
+  | ExecutionLook
+  | EventLook
+  | ScheduleLook
+  | QueueLook
+  | KeyLook;
 
 /** Colour; the shape and the word say the same. */
 export type Tone = "waiting" | "bad" | "warn" | "busy" | "good" | "quiet";
@@ -52,6 +64,12 @@ const LOOKS: Record<AnyState, Look> = {
   STARTED: { tone: "good", icon: "play" },
   SKIPPED: { tone: "quiet", icon: "skipped" },
   MISSED: { tone: "warn", icon: "disconnected" },
+  SERVED: { tone: "good", icon: "idle" },
+  UNSERVED: { tone: "bad", icon: "disconnected" },
+  UNUSED: { tone: "quiet", icon: "unreached" },
+  VALID: { tone: "good", icon: "succeeded" },
+  EXPIRED: { tone: "quiet", icon: "clock" },
+  REVOKED: { tone: "quiet", icon: "cancelled" },
   success: { tone: "good", icon: "succeeded" },
   skipped: { tone: "quiet", icon: "skipped" },
   rejected: { tone: "warn", icon: "cancelled" },

@@ -91,6 +91,42 @@ const SHAPES = {
       class="line"
     />
   ),
+  limit: <path d="M3 13.500V2.500M13 13.500V2.500M5.500 8h5M8.500 5.500L11 8l-2.500 2.500" class="line" />,
+  stack: <path d="M8 2l6 3-6 3-6-3zM2 8l6 3 6-3M2 11l6 3 6-3" class="line" />,
+  key: (
+    <path
+      d="M8.200 10.300a2.900 2.900 0 1 1-5.800 0 2.900 2.900 0 0 1 5.800 0zM7.400 8.300l6-5.800M11 4.800l2.200 2.200"
+      class="line"
+    />
+  ),
+  book: <path d="M3.500 2.500h9v11h-9zM6 5.500h4M6 8h4M6 10.500h2.500" class="line" />,
+  info: <path d="M8 7.300v4M8 4.600v.4M13.800 8A5.800 5.800 0 1 1 2.200 8a5.800 5.800 0 0 1 11.600 0z" class="line" />,
+  runs: <path d="M2.500 4h11M2.500 8h7M2.500 12h9" class="line bold" />,
+  flow: (
+    <>
+      <circle cx="3.800" cy="8" r="2" class="line" />
+      <circle cx="12.200" cy="4" r="2" class="line" />
+      <circle cx="12.200" cy="12" r="2" class="line" />
+      <path d="M5.700 7.200l4.600-2.300M5.700 8.800l4.600 2.300" class="line" />
+    </>
+  ),
+  bell: <path d="M3 11.500h10l-1.300-1.800V7a3.700 3.700 0 0 0-7.400 0v2.700zM6.800 13.800h2.400" class="line" />,
+  inbox: <path d="M2.500 9l2-6h7l2 6v4.500h-11zM2.500 9h3.200l1 1.800h2.600l1-1.800h3.200" class="line" />,
+  fleet: <path d="M2.500 3h11v4h-11zM2.500 9h11v4h-11zM5 5h.5M5 11h.5" class="line" />,
+  box: (
+    <path
+      d="M8 1.800l5.500 3v6.400L8 14.200l-5.500-3V4.800zM2.700 4.900L8 7.800l5.300-2.900M8 7.800v6.200"
+      class="line"
+    />
+  ),
+  chart: <path d="M2.500 2.500v11h11M5 10.500l2.500-3 2 2 3.500-4.500" class="line" />,
+  dots: (
+    <>
+      <circle cx="3.500" cy="8" r="1.300" class="solid" />
+      <circle cx="8" cy="8" r="1.300" class="solid" />
+      <circle cx="12.500" cy="8" r="1.300" class="solid" />
+    </>
+  ),
   up: <path d="M3.500 10L8 5.500l4.500 4.500" class="line bold" />,
   chevron: <path d="M6 3.500L10.500 8 6 12.500" class="line bold" />,
   search: <path d="M11 11l3 3M12.200 7.100a5.100 5.100 0 1 1-10.200 0 5.100 5.100 0 0 1 10.200 0z" class="line" />,

@@ -3,11 +3,13 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { compact, count } from "../format";
 import { language, t } from "../i18n";
 
-export function Count({ value }: { value: number | undefined }) {
+/** `most`: there may be more than were counted. */
+export function Count({ value, most = Number.POSITIVE_INFINITY }: { value: number | undefined; most?: number }) {
   if (value === undefined) return <span class="count">…</span>;
+  const more = value >= most ? "+" : "";
   return (
-    <span class="count" title={count(value, language.value)}>
-      {value < 100_000 ? count(value, language.value) : compact(value)}
+    <span class="count" title={count(value, language.value) + more}>
+      {(value < 100_000 ? count(value, language.value) : compact(value)) + more}
     </span>
   );
 }
@@ -35,6 +37,33 @@ export function FilterInput({
         timer.current = setTimeout(() => onChange(text), TYPING_MS);
       }}
     />
+  );
+}
+
+/** One of a few values, or any. */
+export function FilterSelect({
+  label,
+  value,
+  choices,
+  onChange,
+}: {
+  label: string;
+  value: string | undefined;
+  choices: readonly { value: string; text: string }[];
+  onChange: (value: string) => void;
+}) {
+  return (
+    <label>
+      <span>{label}</span>
+      <select value={value ?? ""} onChange={(event) => onChange(event.currentTarget.value)}>
+        <option value="">{t("runs.all")}</option>
+        {choices.map((one) => (
+          <option key={one.value} value={one.value}>
+            {one.text}
+          </option>
+        ))}
+      </select>
+    </label>
   );
 }
 

@@ -1,5 +1,6 @@
 /** Small pieces of text: ages, ids, code, values. */
 import type { ComponentChildren } from "preact";
+import { isScopeMissing } from "../api/client";
 import { now } from "../app/clock";
 import { ago, dateTime, duration, knownZone, shortId, visible, zonedTime } from "../format";
 import { language, t } from "../i18n";
@@ -52,7 +53,7 @@ export function Took({ from, to }: { from: number | null | undefined; to: number
 export function RunId({ id }: { id: string }) {
   return (
     <span class="mono" title={id}>
-      {shortId(id)}
+      {visible(shortId(id))}
     </span>
   );
 }
@@ -132,6 +133,7 @@ export function Problem({ error }: { error: Error }) {
       <p>
         {error instanceof TypeError ? t("problem.unreachable") : visible(error.message)}
         {detail && <span class="problem-detail"> {visible(detail)}</span>}
+        {isScopeMissing(error) && <span class="problem-detail"> {t("problem.scope")}</span>}
       </p>
     </div>
   );

@@ -1,7 +1,9 @@
 import { useRef, useState } from "preact/hooks";
+import { canAct } from "../app/standing";
 
 export interface Sending {
   error: Error | null;
+  /** Nothing can be sent now: a request is under way, or the page is out of date. */
   isBusy: boolean;
   send: (work: () => Promise<unknown>) => void;
 }
@@ -29,7 +31,7 @@ export function useSending(): Sending {
 
   return {
     error,
-    isBusy,
+    isBusy: isBusy || !canAct.value,
     send: (work) => {
       if (!isSending.current) void attempt(work);
     },

@@ -1,11 +1,12 @@
 import { useRef, useState } from "preact/hooks";
 import { del, get, request, type Wheel, type WheelEvent } from "../api/client";
+import { client } from "../app/commands";
 import { bytes, visible } from "../format";
 import { t } from "../i18n";
 import { usePolling } from "../live/usePolling";
-import { save } from "../runs/LogView";
 import { ConfirmDialog } from "../ui/ConfirmDialog";
 import { Glyph } from "../ui/icons";
+import { save } from "../ui/save";
 import { Age, Command, Empty, Problem, Tags } from "../ui/texts";
 import { toast } from "../ui/toasts";
 import { readName, upload } from "./upload";
@@ -32,9 +33,7 @@ export function WheelsPage() {
       {wheels.value?.length === 0 && (
         <Empty title={t("wheels.empty.title")}>
           <p>{t("wheels.empty.lead")}</p>
-          <Command
-            text={`pyoco-client wheel-upload --server ${location.origin} --wheel-file dist/my_flows-1.0-py3-none-any.whl --tags default`}
-          />
+          <Command text={client("wheel-upload --wheel-file dist/my_flows-1.0-py3-none-any.whl --tags default")} />
         </Empty>
       )}
       {wheels.value !== null && wheels.value.length > 0 && <WheelTable wheels={wheels.value} onDelete={setDoomed} />}

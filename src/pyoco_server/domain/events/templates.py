@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from pyoco_server.domain.inputs import MAX_FLOW_NAME, is_tag
 from pyoco_server.domain.runs.model import Priority, RunRetry
+from pyoco_server.domain.secrets.references import read as read_references
 from pyoco_server.errors import InvalidRequest, WorkflowConflict, WorkflowNotFound
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -174,6 +175,11 @@ def check_action(action: Action) -> Action:
             1 <= len(action.flow_name) <= MAX_FLOW_NAME,
             f"flow_name: must have 1 to {MAX_FLOW_NAME} characters",
         )
+    _, references = read_references(action.params)
+    _require(
+        references is None or action.graph_id is None,
+        "params: secrets and variables are not resolved with graph_id; name them in the graph's nodes",
+    )
     _require(action.graph_id is None or is_id(action.graph_id), "graph_id: must match [A-Za-z0-9_-]{1,64}")
     _require(action.tag is None or is_tag(action.tag), "tag: must match [A-Za-z0-9_-]{1,64}")
     _require(

@@ -126,6 +126,22 @@ COMMANDS: Final[dict[str, type[Command]]] = {
 }
 
 
+AUDIT_ACTIONS: Final = {
+    "StartExecution": "execution.start",
+    "CancelExecution": "execution.cancel",
+    "ArchiveExecution": "execution.archive",
+    "MarkNodeReady": "node.ready",
+    "StartNode": "node.start",
+    "ReportNodeProgress": "node.progress",
+    "PutNodeWaiting": "node.wait",
+    "RequestResumeNode": "node.request_resume",
+    "ResumeNode": "node.resume",
+    "SucceedNode": "node.succeed",
+    "FailNode": "node.fail",
+}
+"""What the audit trail calls them. Creating an execution submits it, which is not a change."""
+
+
 class _Claim(Struct):
     actor: ClaimedActor | None
 

@@ -1,8 +1,8 @@
-"""CEL expressions: the conditions of edges (`when`), and the keys of limits.
+"""CEL expressions: the conditions of edges (`when`), the keys of limits, and the filters of alerts.
 
-A condition can read `input` and `nodes.<id>.output`, `.status` and `.error`; a key, fields of a run. CEL has
-no side effects and always terminates, but it can loop over lists and copy them, in an uninterruptible library
-call. So the parsed expression is checked and its cost is bounded before evaluation:
+A condition can read `input` and `nodes.<id>.output`, `.status` and `.error`; the others, fields of a run. CEL
+has no side effects and always terminates, but it can loop over lists and copy them, in an uninterruptible
+library call. So the parsed expression is checked and its cost is bounded before evaluation:
 docs/decisions/0009-conditions.md.
 """
 
@@ -52,6 +52,14 @@ _ENVIRONMENT = cel.NewEnv(
 )
 KEY_NAMES = ("flow_name", "params", "tag", "tags", "tenant_id")
 _KEY_ENVIRONMENT = cel.NewEnv(variables=dict.fromkeys(KEY_NAMES, cel.Type.DYN))
+FILTER_NAMES = ("flow_name", "params", "status", "tag", "tags", "type")
+_TYPE = "typ_"
+"""What the library knows `type` as, which is a name of CEL itself. As long, so that columns are right."""
+_FILTER_ENVIRONMENT = cel.NewEnv(variables=dict.fromkeys((*FILTER_NAMES[:-1], _TYPE), cel.Type.DYN))
+_TOKEN = re.compile(
+    r'''(?P<text>[rRbB]{0,2}(?:"""(?s:\\.|.)*?"""|\'\'\'(?s:\\.|.)*?\'\'\'|"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'))'''
+    r"|(?P<name>(?<![\w.])type(?!\w)(?!\s*\())|(?P<own>(?<![\w.])typ_(?!\w))"
+)
 _MESSAGE = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)")
 _CODE = re.compile(r"^[A-Z_]+: ")
 _MAX_REASON = 300
@@ -106,6 +114,21 @@ def key_of(expr: str, run: Mapping[str, Any]) -> str:
         raise ConditionFailed(f"{_shown(expr)} gives a value that JSON cannot hold") from error
 
 
+def check_filter(expr: str) -> None:
+    """Raises ConditionError for a filter that is invalid for everything that happens."""
+    problem = _compiled_filter(expr).problem
+    if problem is not None:
+        raise ConditionError(problem)
+
+
+def passes(expr: str, values: Mapping[str, Any]) -> bool:
+    """Whether a filter lets something pass; `values` has one for each of FILTER_NAMES.
+
+    Raises ConditionFailed.
+    """
+    return _FilterValues(values).passes(expr)
+
+
 def nodes_in(expr: str) -> frozenset[str]:
     """The ids of the nodes that `expr` reads. Raises ConditionError."""
     return _compiled(expr).nodes
@@ -148,7 +171,10 @@ class Values:
 
     def holds(self, expr: str) -> bool:
         """Raises ConditionFailed, ConditionError, TooHeavy."""
-        result = self._result(expr, _compiled(expr))
+        return self._truth(expr, _compiled(expr))
+
+    def _truth(self, expr: str, condition: _Condition) -> bool:
+        result = self._result(expr, condition)
         if result.type() != cel.Type.BOOL:
             raise ConditionFailed(f"{_shown(expr)} gives {_type_name(result.type())}, not true or false")
         return bool(result.value())
@@ -250,6 +276,17 @@ class _RunValues(Values):
         return self._result(expr, _compiled_key(expr)).plain_value()
 
 
+class _FilterValues(_RunValues):
+    """The values that a filter reads."""
+
+    _environment = _FILTER_ENVIRONMENT
+
+    def passes(self, expr: str) -> bool:
+        """Raises ConditionFailed."""
+        self._roots[_TYPE] = self._roots.pop("type")
+        return self._truth(expr, _compiled_filter(expr))
+
+
 def _answer(expr: str, program: Any, activation: Any) -> Any:
     try:
         result = program.eval(activation)
@@ -262,9 +299,7 @@ def _answer(expr: str, program: Any, activation: Any) -> Any:
 
 @lru_cache(maxsize=2_048)
 def _compiled(expr: str) -> _Condition:
-    program = _program(expr, _ENVIRONMENT)
-    if program.return_type() not in (cel.Type.BOOL, cel.Type.DYN):
-        raise ConditionError(f"{_shown(expr)} gives {_type_name(program.return_type())}, not true or false")
+    program = _condition(expr, _ENVIRONMENT)
     tree = tree_of(program.serialize())
     paths = _shortest([path for path in paths_in(tree) if path[0] in ("input", "nodes")])
     nodes = frozenset(_node_names(expr, paths))
@@ -273,10 +308,40 @@ def _compiled(expr: str) -> _Condition:
 
 @lru_cache(maxsize=2_048)
 def _compiled_key(expr: str) -> _Condition:
-    program = _program(expr, _KEY_ENVIRONMENT)
+    return _of_run(expr, _program(expr, _KEY_ENVIRONMENT), KEY_NAMES)
+
+
+@lru_cache(maxsize=2_048)
+def _compiled_filter(expr: str) -> _Condition:
+    try:
+        program = _condition(_renamed(expr), _FILTER_ENVIRONMENT)
+    except ConditionError as error:
+        raise ConditionError(str(error).replace(_TYPE, "type")) from error
+    return _of_run(expr, program, (*FILTER_NAMES[:-1], _TYPE))
+
+
+def _renamed(expr: str) -> str:
+    """With another word for the variable `type`: not in texts, in fields, or for the function."""
+
+    def rename(token: re.Match[str]) -> str:
+        if token["own"]:
+            raise ConditionError(f"{_shown(expr)}: undeclared reference to a name of the server's own")
+        return _TYPE if token["name"] else token[0]
+
+    return _TOKEN.sub(rename, expr)
+
+
+def _of_run(expr: str, program: Any, names: tuple[str, ...]) -> _Condition:
     tree = tree_of(program.serialize())
-    paths = _shortest([path for path in paths_in(tree) if path[0] in KEY_NAMES])
+    paths = _shortest([path for path in paths_in(tree) if path[0] in names])
     return _Condition(program, tree, frozenset(), paths, _loop_problem(expr, tree))
+
+
+def _condition(expr: str, environment: Any) -> Any:
+    program = _program(expr, environment)
+    if program.return_type() not in (cel.Type.BOOL, cel.Type.DYN):
+        raise ConditionError(f"{_shown(expr)} gives {_type_name(program.return_type())}, not true or false")
+    return program
 
 
 def _program(expr: str, environment: Any) -> Any:

@@ -4,8 +4,7 @@ from typing import Final
 
 import msgspec
 
-from pyoco_server.domain.executions import commands as c
-from pyoco_server.domain.executions import events as e
+from pyoco_server.domain.executions import commands as c, events as e
 from pyoco_server.domain.executions.commands import REPORTS, Code, Rejected, Verdict, ask_node, ask_phase
 from pyoco_server.domain.executions.graphs import Graph, GraphNode, NodeType
 from pyoco_server.domain.executions.model import (

@@ -328,7 +328,7 @@ def nodes_read_by(node: GraphNode, problems: Problems) -> frozenset[str]:
     found: frozenset[str] = frozenset()
     for key, value in templates_of(node).items():
         try:
-            found |= interpolation.check(value)
+            found |= interpolation.check(value, allows_secrets=key == "params")
         except interpolation.TemplateError as error:
             problems.append(f"node {node.id}: {key}: {error}")
     return found

@@ -4,6 +4,9 @@ A path is `input` or `nodes.<id>.output` (or `.status`, `.error`), followed by `
 `[0]`. A text that consists of one `${…}` becomes the value itself; inside other text, strings are inserted as
 they are and other values as JSON. `$${` is a literal `${`. There are no computations; use conditions and
 tasks.
+
+`${secrets.x}` and `${vars.x}` of the graph stay as they are, and their places are noted: a worker puts the
+values there, later. What an input or an output contains is inserted before, and is never a reference.
 """
 
 import re
@@ -15,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from pyoco_server.domain.inputs import nearest
+from pyoco_server.domain.secrets.references import Kind, Path, Reference, References, named
 
 NODE_FIELDS = ("output", "status", "error")
 """The readable fields of a node."""
@@ -31,6 +35,9 @@ _PART = re.compile(r"""\$\$\{|\$\{((?:[^}'"]|'[^']*'|"[^"]*")*)(\}?)""")
 _STEP = re.compile(r"\.([A-Za-z0-9_-]+)|\[(\d{1,9})\]|\['([^']*)'\]|\[\"([^\"]*)\"\]")
 _ROOT = re.compile(r"[A-Za-z0-9_-]+")
 _SHOWN_KEYS = 10
+_LATER = frozenset(kind.value for kind in Kind)
+"""Roots whose values are put in by a worker."""
+_ROOTS = ("input", "nodes", *Kind)
 
 
 class TemplateError(Exception):
@@ -52,22 +59,32 @@ class _Reference(Struct, frozen=True):
     steps: tuple[Step, ...]
 
 
-def check(value: object) -> frozenset[str]:
+def check(value: object, *, allows_secrets: bool = True) -> frozenset[str]:
     """The ids of the nodes that `value` reads. Raises TemplateError."""
-    return frozenset(
-        str(reference.steps[0]) for reference in _references(value, 0) if reference.root == "nodes"
-    )
+    found = list(_references(value, 0))
+    if not allows_secrets and (secret := next((one for one in found if one.root in _LATER), None)):
+        raise TemplateError(f"'${{{secret.text}}}' is only resolved in the params of a task")
+    return frozenset(str(reference.steps[0]) for reference in found if reference.root == "nodes")
+
+
+class Rendered(Struct, frozen=True):
+    value: Any
+    size: int
+    """Approximate, in bytes."""
+    references: References
+    """Places in `value` that name secrets and variables."""
 
 
 def render(value: Any, *, input: Any, nodes: Mapping[str, Mapping[str, Any]]) -> Any:  # noqa: A002 - the word of graphs
     """`value` with every `${…}` replaced. Raises TemplateFailed, or TemplateError as `check` does."""
-    return rendered(value, input=input, nodes=nodes)[0]
+    return rendered(value, input=input, nodes=nodes).value
 
 
-def rendered(value: Any, *, input: Any, nodes: Mapping[str, Mapping[str, Any]]) -> tuple[Any, int]:  # noqa: A002 - the word of graphs
-    """Like `render`, with the approximate size in bytes."""
+def rendered(value: Any, *, input: Any, nodes: Mapping[str, Mapping[str, Any]]) -> Rendered:  # noqa: A002 - the word of graphs
+    """Like `render`, with more about it."""
     rendering = _Rendering({"input": input, "nodes": nodes})
-    return rendering.of(value, 0), rendering.size
+    whole = rendering.of(value, ())
+    return Rendered(whole, rendering.size, tuple(rendering.references))
 
 
 def _references(value: object, depth: int) -> Iterator[_Reference]:
@@ -89,28 +106,39 @@ class _Rendering:
     def __init__(self, roots: Mapping[str, Any]) -> None:
         self._roots = roots
         self.size = 0
+        self.references: list[Reference] = []
 
-    def of(self, value: Any, depth: int) -> Any:
-        _check_depth(depth)
+    def of(self, value: Any, path: Path) -> Any:
+        _check_depth(len(path))
         if isinstance(value, str):
-            return self._text(_parts(value))
+            return self._text(_parts(value), path)
         if isinstance(value, Mapping):
-            return {key: self.of(item, depth + 1) for key, item in value.items()}
+            return {key: self.of(item, (*path, key)) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
-            return [self.of(item, depth + 1) for item in value]
+            return [self.of(item, (*path, index)) for index, item in enumerate(value)]
         return value
 
-    def _text(self, parts: tuple[str | _Reference, ...]) -> Any:
-        if len(parts) == 1 and isinstance(parts[0], _Reference):
+    def _text(self, parts: tuple[str | _Reference, ...], path: Path) -> Any:
+        if len(parts) == 1 and isinstance(parts[0], _Reference) and parts[0].root not in _LATER:
             value = _found(parts[0], self._roots)
             self._add(parts[0].text, _size(value))
             return value
-        return "".join([self._part(part) for part in parts])
+        texts: list[str] = []
+        at = 0
+        for part in parts:
+            texts.append(text := self._part(part))
+            if isinstance(part, _Reference) and part.root in _LATER:
+                self.references.append(Reference(path, at, at + len(text)))
+            at += len(text)
+        return "".join(texts)
 
     def _part(self, part: str | _Reference) -> str:
         if isinstance(part, str):
             self._add(part, len(part))
             return part
+        if part.root in _LATER:
+            self._add(part.text, len(part.text))
+            return f"${{{part.text}}}"
         text = _as_text(_found(part, self._roots))
         self._add(part.text, len(text))
         return text
@@ -222,11 +250,13 @@ def _reference(found: re.Match[str]) -> _Reference:
     if len(text) > MAX_PATH:
         raise TemplateError(f"'${{{_short(text)}}}' has more than {MAX_PATH} characters")
     root, steps = _path(text)
-    if root not in ("input", "nodes"):
+    if root not in _ROOTS:
         raise TemplateError(
-            f"'${{{_short(text)}}}' must begin with input or nodes{nearest(root, ('input', 'nodes'))}; "
+            f"'${{{_short(text)}}}' must begin with input, nodes, secrets or vars{nearest(root, _ROOTS)}; "
             "write $${ for a literal ${"
         )
+    if root in _LATER and named(f"${{{text}}}") is None:
+        raise TemplateError(f"'${{{_short(text)}}}' is not a reference like ${{{root}.name}}")
     if root == "nodes":
         _check_node_path(text, steps)
     return _Reference(text, root, steps)

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from pyoco_server.domain.executions import events as e
-from pyoco_server.domain.executions import orchestration_nodes
+from pyoco_server.domain.executions import events as e, orchestration_nodes
 from pyoco_server.domain.executions.branches import Branches
 from pyoco_server.domain.executions.conditions import Allowance, TooHeavy
 from pyoco_server.domain.executions.decide import CANCELED, interrupt
@@ -138,12 +137,14 @@ def dispatches(draft: Draft) -> list[DispatchRun]:
 def _dispatch(draft: Draft, node_id: str, node: NodeState) -> DispatchRun:
     spec = draft.graph.nodes[node_id]
     assert node.run_id is not None and spec.flow is not None  # noqa: S101, PT018
+    params, references = draft.render_params(spec.params)
     return DispatchRun(
         run_id=node.run_id,
         node_id=node_id,
         flow=spec.flow,
         tag=spec.tag,
-        params=draft.render(spec.params),
+        params=params,
+        references=references,
         delay_sec=spec.delay_sec,
         run_at=spec.run_at,
         start_within_sec=spec.start_within_sec,

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pyoco_server.domain.executions import events as e
-from pyoco_server.domain.executions import interpolation
+from pyoco_server.domain.executions import events as e, interpolation
 from pyoco_server.domain.executions.branches import Branches, Judgements, KnownNodes, between
 from pyoco_server.domain.executions.conditions import Allowance
 from pyoco_server.domain.executions.decide import fail, interrupt, resume
@@ -21,6 +20,7 @@ from pyoco_server.domain.executions.model import (
 )
 from pyoco_server.domain.executions.records import RunFact, run_id_of
 from pyoco_server.domain.runs.model import RunStatus
+from pyoco_server.domain.secrets.references import References
 
 # The draft of a reaction.
 
@@ -117,10 +117,18 @@ class Draft:
 
     def render(self, value: Any) -> Any:
         """Raises TemplateFailed."""
-        rendered, size = interpolation.rendered(value, input=self.state.input, nodes=KnownNodes(self.state))
-        self._rendered_bytes += size
+        return self._render(value).value
+
+    def render_params(self, params: dict[str, Any]) -> tuple[dict[str, Any], References | None]:
+        """And where they name secrets and variables. Raises TemplateFailed."""
+        rendered = self._render(params)
+        return rendered.value, rendered.references or None
+
+    def _render(self, value: Any) -> interpolation.Rendered:
+        rendered = interpolation.rendered(value, input=self.state.input, nodes=KnownNodes(self.state))
+        self._rendered_bytes += rendered.size
         if self._allowance is not None:
-            self._allowance.take(size // interpolation.BYTES_PER_STEP)
+            self._allowance.take(rendered.size // interpolation.BYTES_PER_STEP)
         return rendered
 
 

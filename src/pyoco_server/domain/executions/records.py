@@ -13,11 +13,12 @@ from msgspec.structs import replace
 
 from pyoco_server.domain.codec import decoding
 from pyoco_server.domain.executions import events as e
-from pyoco_server.domain.executions.events import Commit, shortened
+from pyoco_server.domain.executions.events import Actor, Commit, shortened
 from pyoco_server.domain.executions.evolve import evolve
 from pyoco_server.domain.executions.graphs import Graph, definition_of
 from pyoco_server.domain.executions.model import Execution, ExecutionStatus, NodeStatus, json_size
 from pyoco_server.domain.runs.model import Priority, RunStatus
+from pyoco_server.domain.secrets.references import References
 from pyoco_server.domain.value_previews import memory_of
 from pyoco_server.errors import RequestTooLarge
 
@@ -101,6 +102,8 @@ class ExecutionSummary(Struct, frozen=True, kw_only=True):
     """The tenant's id, if different; shown in lists instead of `execution_id`."""
     held_bytes: int | UnsetType = UNSET
     """JSON of the values it holds; not shown."""
+    deleted_at: float | UnsetType = UNSET
+    """Set by the last commit of a deleted execution, which keeps its id taken; not shown."""
 
     def shown(self) -> "ExecutionSummary":
         given = self.execution_id if self.given_id is UNSET else self.given_id
@@ -110,6 +113,21 @@ class ExecutionSummary(Struct, frozen=True, kw_only=True):
 class LoggedCommit(Struct, frozen=True):
     commit: Commit
     summary: ExecutionSummary
+
+
+def tombstone(record: ExecutionRecord, actor: Actor, now: float) -> LoggedCommit:
+    """The last commit of a deleted execution. It has no events, so that nothing is left of the others."""
+    state = record.state
+    commit = Commit(
+        execution_id=state.execution_id,
+        command_id=f"delete-{state.execution_id}",
+        first_sequence=state.version + 1,
+        at=now,
+        actor=actor,
+        payloads=(),
+    )
+    summary = summarise(state)
+    return LoggedCommit(commit, replace(summary, deleted_at=now, error=None, waits=(), node_counts={}))
 
 
 def summarise(state: Execution) -> ExecutionSummary:
@@ -198,6 +216,7 @@ class DispatchRun(Struct, frozen=True, kw_only=True):
     run_at: float | None = None
     start_within_sec: float | None = None
     priority: Priority | None = None
+    references: References | None = None
 
 
 class CancelRun(Struct, frozen=True, kw_only=True):

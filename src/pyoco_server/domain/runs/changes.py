@@ -217,9 +217,17 @@ def _claim(snapshot: RunSnapshot, change: Claim, now: float) -> RunSnapshot | Re
         task_records_truncated=False,
         task_dependencies=snapshot.task_dependencies if snapshot.kept_tasks else None,
         start_time=now,
+        waited_sec=_waited(snapshot, now),
         heartbeat_at=now,
         updated_at=_later(snapshot, now),
     )
+
+
+def _waited(snapshot: RunSnapshot, now: float) -> float | None:
+    """Until the first start; later ones change nothing."""
+    if snapshot.waited_sec is not None or snapshot.submitted_at is None or _has_started(snapshot):
+        return snapshot.waited_sec
+    return max(0.0, now - max(snapshot.submitted_at, snapshot.not_before or 0.0))
 
 
 def _kept(snapshot: RunSnapshot, by_task: dict[str, T]) -> dict[str, T]:

@@ -38,4 +38,6 @@ def request_digest(submission: Submission) -> str:
     wanted = msgspec.structs.asdict(replace(submission, api_key_id=None))
     if submission.priority is None:  # a key claimed by a version without priorities stays valid
         del wanted["priority"]
+    if submission.references is None:  # nor with one without secrets
+        del wanted["references"]
     return hashlib.sha256(msgspec.json.encode(wanted, order="deterministic")).hexdigest()

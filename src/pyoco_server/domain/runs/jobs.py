@@ -23,6 +23,8 @@ from pyoco_server.domain.runs.model import (
     TaskRecord,
     TaskState,
 )
+from pyoco_server.domain.secrets import references as secret_references
+from pyoco_server.domain.secrets.references import References
 from pyoco_server.errors import InvalidJob, InvalidRequest
 
 MAX_DELAY_SEC = 366 * 86_400.0
@@ -58,6 +60,8 @@ class Submission(Struct, frozen=True, kw_only=True):
     schedule_id: str | None = None
     due_at: float | None = None
     """The tick of the schedule that started it."""
+    references: References | None = None
+    """Where `params` name secrets and variables; see `with_references`."""
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -90,6 +94,8 @@ class Job(Struct, frozen=True, kw_only=True):
     limits: tuple[RunLimit, ...] | None = None
     limit_rules: str | None = None
     admitted_try: int | None = None
+    references: References | None = None
+    """Where `params` name secrets and variables; None: nowhere, and no text was unescaped."""
 
     @property
     def is_held(self) -> bool:
@@ -123,7 +129,27 @@ def accept(submission: Submission, run_id: str, now: float, not_before: float | 
         kept=submission.kept,
         schedule_id=submission.schedule_id,
         due_at=submission.due_at,
+        references=submission.references,
     )
+
+
+class ResolvedJob(Job, frozen=True, kw_only=True):
+    """A job on its way to the flow: with values in its params. It is never stored."""
+
+    secrets: tuple[str, ...] = ()
+    """Values to mask."""
+
+    def __repr__(self) -> str:
+        return f"ResolvedJob({self.run_id!r})"
+
+
+def with_references(submission: Submission) -> Submission:
+    """For params of somebody who may name secrets, never for data of an outside sender.
+
+    Raises InvalidRequest.
+    """
+    params, references = secret_references.read(submission.params)
+    return submission if references is None else replace(submission, params=params, references=references)
 
 
 def start_of(submission: Submission, now: float) -> float | None:
@@ -197,6 +223,7 @@ def pending(job: Job, retention_sec: float | None = None) -> RunSnapshot:
         limits=job.limits,
         limit_rules=job.limit_rules,
         admitted_try=job.admitted_try,
+        references=job.references,
     )
 
 
@@ -230,11 +257,15 @@ def repeated(
 ) -> Submission:
     """The submission of a run once more, with some params changed.
 
-    Its delay is over. A run of an execution's node is repeated outside of the execution.
+    Its delay is over. A run of an execution's node is repeated outside of the execution. Params that stay
+    name what they named; their text is not read again, because some of it may be of an outside sender.
     """
+    new, in_new = secret_references.read(changed)
+    kept = secret_references.under(run.references, run.params.keys() - new.keys())
     return Submission(
         flow_name=run.flow_name,
-        params={**run.params, **changed},
+        params={**run.params, **new},
+        references=None if run.references is None and in_new is None else (*kept, *(in_new or ())),
         tag=run.tag or "",
         tags=run.tags,
         tenant_id=run.tenant_id,

@@ -2,7 +2,9 @@
 
 import base64
 import hashlib
+from collections.abc import Callable
 from operator import attrgetter
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -32,7 +34,7 @@ class Place(Struct, frozen=True, array_like=True):
     run_id: str
 
 
-class RunSummary(Struct, frozen=True, kw_only=True):
+class RunSummary(Struct, frozen=True):
     """A run as shown in a list."""
 
     run_id: str
@@ -60,10 +62,19 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     schedule_id: str | None = None
     due_at: float | None = None
     not_before: float | None = None
+    instance_id: str | None = None
+    """Of its worker."""
 
 
-_SAME_NAMES = [name for name in RunSummary.__struct_fields__ if not name.startswith("tasks_")]
-_same_values = attrgetter(*_SAME_NAMES)
+def _between(after: str, before: str | None) -> Callable[[RunSnapshot], tuple[Any, ...]]:
+    """The values of a snapshot for the fields of a summary between two others."""
+    names = RunSummary.__struct_fields__
+    return attrgetter(*names[names.index(after) + 1 : None if before is None else names.index(before)])
+
+
+_to_updated_at = _between("run_id", "updated_at")
+_to_tasks = _between("updated_at", "tasks_total")
+_to_the_end = _between("tasks_done", None)
 
 
 def is_beat(snapshot: RunSnapshot) -> bool:
@@ -85,13 +96,16 @@ def changed_at(snapshot: RunSnapshot, stored_at: float | None) -> float:
 
 def summary(snapshot: RunSnapshot, run_id: str, updated_at: float) -> RunSummary:
     """`updated_at`: the result of `changed_at`. `run_id`: its key, whatever another implementation wrote."""
-    fields = dict(zip(_SAME_NAMES, _same_values(snapshot), strict=True))
-    fields["run_id"], fields["updated_at"] = run_id, updated_at
-    return RunSummary(
-        **fields,
-        tasks_total=len(snapshot.tasks),
-        tasks_done=list(snapshot.tasks.values()).count(TaskState.SUCCEEDED),
+    values = (
+        run_id,
+        *_to_updated_at(snapshot),
+        updated_at,
+        *_to_tasks(snapshot),
+        len(snapshot.tasks),
+        list(snapshot.tasks.values()).count(TaskState.SUCCEEDED),
+        *_to_the_end(snapshot),
     )
+    return RunSummary(*values)
 
 
 class _Cursor(Struct, array_like=True):

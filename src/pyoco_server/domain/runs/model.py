@@ -9,10 +9,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pyoco_server.domain.inputs import Priority
+from pyoco_server.domain.secrets.references import References
 from pyoco_server.domain.values import bounded_warnings
 from pyoco_server.errors import RunNotRetriable
 
 __all__ = [
+    "HELD",
     "TERMINAL",
     "CodeWheel",
     "FailureKind",
@@ -46,6 +48,8 @@ class RunStatus(StrEnum):
 
 
 TERMINAL = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED})
+HELD = frozenset({RunStatus.RUNNING, RunStatus.CANCELLING})
+"""A worker may have it."""
 
 
 class TaskState(StrEnum):
@@ -209,7 +213,7 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
     """The tick of its schedule."""
     wheels: tuple[CodeWheel, ...] | None = None
     retention_sec: float | None = None
-    """Retention after the end; None: set by the process that ends the run."""
+    """Retention after the end, as set by the gateway that accepted the run; 0: for ever. None: unknown."""
     not_before: float | None = None
     """The run, or its next try, does not start earlier; by the clock of NATS."""
     start_within_sec: float | None = None
@@ -236,6 +240,10 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
     """By which definitions `limits` was determined."""
     admitted_try: int | None = None
     """The newest try that got its place; earlier than the current: the run waits for one."""
+    waited_sec: float | None = None
+    """From the time when the run could start to its first start; not set by older workers."""
+    references: References | None = None
+    """Where `params` name secrets and variables. Their values are only known to the worker."""
 
     @property
     def is_held(self) -> bool:
@@ -327,7 +335,10 @@ def _not_kept(name: str, record: TaskRecord | None, *, is_truncated: bool) -> st
     if record is not None and record.reusable is Reusable.YES:
         return None
     if record is not None and record.reusable is Reusable.NOT_EXACT:
-        return f"the output of task {name!r} is not plain JSON, or too large, so it was stored as a preview"
+        return (
+            f"the output of task {name!r} is not plain JSON, too large, or has a secret, "
+            "so it was stored as a preview"
+        )
     if is_truncated:
         return f"the output of task {name!r} was too large to store"
     return f"the output of task {name!r} may not be exact: an older worker recorded it"

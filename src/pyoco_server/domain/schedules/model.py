@@ -18,6 +18,7 @@ from pyoco_server.domain.inputs import is_tag
 from pyoco_server.domain.runs.model import Priority, RunRetry
 from pyoco_server.domain.schedules.cron import parse_cron
 from pyoco_server.domain.schedules.timing import Interval, Window, ZonedCron, zone_of
+from pyoco_server.domain.secrets.references import read as read_references
 from pyoco_server.errors import InvalidRequest
 
 __all__ = ["Active", "Definition", "Due", "Overlap", "Schedule", "Target", "Tick", "TickStatus", "replace"]
@@ -281,6 +282,7 @@ def _check_window(definition: Definition, now: float) -> Window:
 
 
 def _check_target(target: Target) -> None:
+    read_references(target.params)
     given = [name for name in ("flow", "graph", "template") if getattr(target, name) is not None]
     _require(len(given) == 1, "target: give exactly one of flow, graph and template")
     fields = {"flow": RUN_FIELDS, "graph": {"input"}, "template": {"data"}}

@@ -50,9 +50,9 @@ class Prefetch:
     The average counts the time an executor is busy with a flow. Time spent in the queue would grow with the
     prefetch itself.
 
-    A flow that has not ended says nothing about its duration. So nothing is claimed ahead while none of the
-    active flows ends: runs behind a long flow would be returned and claimed again until the queue has
-    delivered them as often as it may.
+    A flow that has not ended says nothing about its duration. So nothing is claimed ahead while no flow ends:
+    runs behind a long flow would be returned and claimed again until the queue has delivered them as often as
+    it may. Nor does an idle worker claim ahead: of many, one would take the jobs of all, and return them.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -66,9 +66,9 @@ class Prefetch:
         self._average = average + _WEIGHT * (busy_sec - average)
         self._last_end = self._clock()
 
-    def ahead(self, active: int, capacity: int) -> int:
-        """How many runs to claim beyond `capacity` while `active` runs are in progress."""
-        if self._average is None or (active and self._clock() - self._last_end > STALLED_SEC):
+    def ahead(self, capacity: int) -> int:
+        """How many runs to claim beyond `capacity`."""
+        if self._average is None or self._clock() - self._last_end > STALLED_SEC:
             return 0
         return min(MAX_AHEAD, int(HORIZON_SEC / max(self._average, 1e-6) * capacity))
 

@@ -8,7 +8,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from pyoco_server.domain.runs.jobs import Ending, FlowListener, FlowOutcome, FlowProgress, Job
-from pyoco_server.domain.runs.model import CodeWheel, FailureKind
+from pyoco_server.domain.runs.model import CodeWheel, FailureKind, TaskRecord, TaskState
 from pyoco_server.engine.executors.protocol import (
     CancelFlow,
     ExecutorSpec,
@@ -55,7 +55,7 @@ class ProcessFlowHandle:
         self._is_cancelled = False
         self._deadlines: dict[str | None, _Deadline] = {}
         """By task; None: of the whole flow."""
-        self._timed_out: str | None = None
+        self._timed_out: _Limit | None = None
         self._records = KnownRecords()
 
     async def outcome(self) -> FlowOutcome | None:
@@ -143,7 +143,7 @@ class ProcessFlowHandle:
         self._deadlines.clear()
         if not self.ended.done():
             if self._timed_out is not None and outcome is not None:
-                outcome = timed_out(outcome, self._timed_out)
+                outcome = _overdue(outcome, self._timed_out, self._records.latest)
             self.ended.set_result(outcome)
 
     # Timeouts of the flow and of its tasks
@@ -199,7 +199,7 @@ class ProcessFlowHandle:
 
     def _time_out(self, limit: "_Limit") -> None:
         if self._timed_out is None:
-            self._timed_out = timeout_text(limit.task, limit.timeout_sec)
+            self._timed_out = limit
             if limit.task is None:
                 log.warning("run timed out", action="run.timeout", run_id=self._job.run_id)
             else:
@@ -233,3 +233,25 @@ class _Limit(Struct, frozen=True):
 class _Deadline(Struct, frozen=True):
     limit: _Limit
     timer: asyncio.TimerHandle
+
+
+def _overdue(outcome: FlowOutcome, limit: _Limit, latest: FlowProgress) -> FlowOutcome:
+    """`latest`: the progress of a flow whose process was killed, which returns none."""
+    error = timeout_text(limit.task, limit.timeout_sec)
+    progress = outcome.progress if outcome.progress.tasks else latest
+    if limit.task is not None:
+        progress = _with_failed(progress, limit.task, error)
+    return timed_out(replace(outcome, progress=progress), error)
+
+
+def _with_failed(progress: FlowProgress, task: str, error: str) -> FlowProgress:
+    """A task that held the interpreter could not report that it started."""
+    if progress.tasks.get(task) in (TaskState.SUCCEEDED, TaskState.FAILED):
+        return progress
+    record = progress.task_records.get(task) or TaskRecord(state=TaskState.FAILED)
+    failed = replace(record, state=TaskState.FAILED, error=record.error or error)
+    return replace(
+        progress,
+        tasks={**progress.tasks, task: TaskState.FAILED},
+        task_records={**progress.task_records, task: failed},
+    )

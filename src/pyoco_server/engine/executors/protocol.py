@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pyoco_server.domain.runs.jobs import FlowOutcome, FlowProgress, Job
+from pyoco_server.domain.runs.jobs import FlowOutcome, FlowProgress, Job, ResolvedJob
 from pyoco_server.domain.runs.logs import LogEntry
 from pyoco_server.domain.runs.model import CodeWheel, TaskRecord
 from pyoco_server.engine.resolve import FlowNames
@@ -172,7 +172,7 @@ _from_executor = msgspec.msgpack.Decoder(FromExecutor)
 _control = msgspec.msgpack.Decoder(Control)
 _work = msgspec.msgpack.Decoder(RunFlow | Ping)
 _spec = msgspec.msgpack.Decoder(ExecutorSpec)
-_job = msgspec.msgpack.Decoder(Job)
+_job = msgspec.msgpack.Decoder(ResolvedJob)
 
 HEADER = struct.Struct("!II")
 """A mark and the size of the payload. Bytes that a task has written into the channel have no mark."""
@@ -320,11 +320,13 @@ class KnownRecords:
 
     def __init__(self) -> None:
         self._known: dict[str, TaskRecord] = {}
+        self.latest = FlowProgress()
 
     def completed(self, progress: FlowProgress) -> FlowProgress:
         self._known.update(progress.task_records)
         in_order = {name: self._known[name] for name in progress.tasks if name in self._known}
-        return replace(progress, task_records={**in_order, **self._known})
+        self.latest = replace(progress, task_records={**in_order, **self._known})
+        return self.latest
 
 
 _NUMBER = struct.Struct("=Q")

@@ -22,6 +22,7 @@ from pyoco_server.answers import (
     WorkflowTemplates,
     shown,
 )
+from pyoco_server.domain.auth import Scope
 from pyoco_server.domain.events.requests import EventRequest, from_fields
 from pyoco_server.domain.events.sources import Source
 from pyoco_server.domain.events.templates import RUN_FIELDS, Action, Step, Template, TriggerKind
@@ -36,6 +37,7 @@ from pyoco_server.errors import (
     WorkflowConflict,
     WorkflowNotFound,
 )
+from pyoco_server.http_api.access import needs
 from pyoco_server.http_api.bodies import (
     Body,
     RunFields,
@@ -47,7 +49,7 @@ from pyoco_server.http_api.bodies import (
 )
 from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with, schema_of
 from pyoco_server.http_api.gateway import gateway_of, levels_of
-from pyoco_server.http_api.middleware import caller_of
+from pyoco_server.http_api.middleware import author_of, caller_of
 from pyoco_server.http_api.routes.events import EVENT_BODY_BYTES, answered, origin_of
 from pyoco_server.http_api.views import json_response, source_view
 
@@ -110,11 +112,12 @@ GRAPH_DOCS: dict[str, Any] = {
     },
     openapi_extra=GRAPH_DOCS,
 )
+@needs(Scope.DEPLOY, audit="graph.put")
 async def put_graph(request: Request, graph_id: str) -> Response:
     """201 with a new version; 200 with the newest one if the definition is unchanged."""
     body = await read_body(request, MAX_GRAPH_BYTES)
     registered = await levels_of(request).executions.graphs.register(
-        graph_id, body, request.headers.get("content-type"), caller_of(request)
+        graph_id, body, request.headers.get("content-type"), author_of(request)
     )
     response = json_response(summary(registered.record))
     response.status_code = HTTPStatus.CREATED if registered.is_new else HTTPStatus.OK
@@ -126,6 +129,7 @@ async def put_graph(request: Request, graph_id: str) -> Response:
     summary="List graphs, newest version each",
     responses=answers_like(schema_of(GraphPage)),
 )
+@needs(Scope.READ)
 async def list_graphs(
     request: Request,
     *,
@@ -141,6 +145,7 @@ async def list_graphs(
     summary="Get a graph",
     responses={**answers_like(schema_of(GraphRecord)), **answers_with(GraphNotFound)},
 )
+@needs(Scope.READ)
 async def get_graph(
     request: Request,
     graph_id: str,
@@ -223,6 +228,7 @@ class StartRequest(Body):
     summary="List templates",
     responses=answers_like(schema_of(WorkflowTemplates)),
 )
+@needs(Scope.READ)
 async def list_templates(request: Request) -> Response:
     templates = levels_of(request).events.templates
     return _items(await templates.list_templates(caller_of(request).tenant_id))
@@ -233,6 +239,7 @@ async def list_templates(request: Request) -> Response:
     summary="Get a template",
     responses={**answers_like(schema_of(WorkflowTemplate)), **answers_with(WorkflowNotFound)},
 )
+@needs(Scope.READ)
 async def get_template(request: Request, template_id: str) -> Response:
     templates = levels_of(request).events.templates
     return _one(await templates.find(caller_of(request).tenant_id, template_id))
@@ -247,6 +254,7 @@ async def get_template(request: Request, template_id: str) -> Response:
     },
     openapi_extra=json_body_docs(TemplateRequest),
 )
+@needs(Scope.DEPLOY, audit="template.put")
 async def put_template(request: Request, template_id: str, if_match: IfMatch = None) -> Response:
     wanted = await parse_json(await read_body(request, MAX_BODY_BYTES), TemplateRequest)
     template = Template(
@@ -256,7 +264,7 @@ async def put_template(request: Request, template_id: str, if_match: IfMatch = N
         steps=tuple(Step(**step.model_dump()) for step in wanted.steps),
         **wanted.model_dump(exclude={"steps"}),
     )
-    return _one(await levels_of(request).events.templates.put(template, _etag(if_match)))
+    return _one(await levels_of(request).events.templates.put(template, _etag(if_match), author_of(request)))
 
 
 @router.delete(
@@ -267,9 +275,10 @@ async def put_template(request: Request, template_id: str, if_match: IfMatch = N
         **answers_with(WorkflowNotFound, WorkflowConflict),
     },
 )
+@needs(Scope.DEPLOY, audit="template.delete")
 async def delete_template(request: Request, template_id: str, if_match: IfMatch = None) -> Response:
     templates = levels_of(request).events.templates
-    await templates.delete(caller_of(request).tenant_id, template_id, _etag(if_match))
+    await templates.delete(template_id, _etag(if_match), author_of(request))
     return json_response({"id": template_id, "deleted": True})
 
 
@@ -282,6 +291,7 @@ async def delete_template(request: Request, template_id: str, if_match: IfMatch 
     },
     openapi_extra=json_body_docs(StartRequest, required=False),
 )
+@needs(Scope.SUBMIT)
 async def start_template(request: Request, template_id: str) -> Response:
     """Works with any trigger_kind."""
     body = await read_body(request, EVENT_BODY_BYTES)
@@ -304,6 +314,7 @@ def _by_hand(request: Request, wanted: StartRequest) -> EventRequest:
     summary="List actions",
     responses=answers_like(schema_of(WorkflowActions)),
 )
+@needs(Scope.READ)
 async def list_actions(request: Request) -> Response:
     actions = levels_of(request).events.actions
     return _items(await actions.list_actions(caller_of(request).tenant_id))
@@ -314,6 +325,7 @@ async def list_actions(request: Request) -> Response:
     summary="Get an action",
     responses={**answers_like(schema_of(WorkflowAction)), **answers_with(WorkflowNotFound)},
 )
+@needs(Scope.READ)
 async def get_action(request: Request, key: str) -> Response:
     actions = levels_of(request).events.actions
     return _one(await actions.find(caller_of(request).tenant_id, key))
@@ -325,6 +337,7 @@ async def get_action(request: Request, key: str) -> Response:
     responses={**answers_like(schema_of(WorkflowAction)), **answers_with(RequestTooLarge)},
     openapi_extra=json_body_docs(ActionRequest),
 )
+@needs(Scope.DEPLOY, audit="action.put")
 async def put_action(request: Request, key: str) -> Response:
     wanted = await parse_json(await read_body(request, MAX_BODY_BYTES), ActionRequest)
     action = Action(
@@ -334,7 +347,7 @@ async def put_action(request: Request, key: str) -> Response:
         **wanted.model_dump(exclude=set(RUN_FIELDS)),
         **wanted.timing(),
     )
-    return _one(await levels_of(request).events.actions.put(action))
+    return _one(await levels_of(request).events.actions.put(action, author_of(request)))
 
 
 @router.delete(
@@ -342,8 +355,9 @@ async def put_action(request: Request, key: str) -> Response:
     summary="Delete an action",
     responses={**answers_like(schema_of(DeletedKey)), **answers_with(WorkflowNotFound)},
 )
+@needs(Scope.DEPLOY, audit="action.delete")
 async def delete_action(request: Request, key: str) -> Response:
-    await levels_of(request).events.actions.delete(caller_of(request).tenant_id, key)
+    await levels_of(request).events.actions.delete(key, author_of(request))
     return json_response({"key": key, "deleted": True})
 
 
@@ -355,6 +369,7 @@ async def delete_action(request: Request, key: str) -> Response:
     summary="List sources of signed events",
     responses=answers_like(schema_of(WorkflowSources)),
 )
+@needs(Scope.READ)
 async def list_sources(request: Request) -> Response:
     sources = levels_of(request).events.sources
     found = await sources.list_sources(caller_of(request).tenant_id)
@@ -366,6 +381,7 @@ async def list_sources(request: Request) -> Response:
     summary="Get a source",
     responses={**answers_like(schema_of(WorkflowSource)), **answers_with(WorkflowNotFound)},
 )
+@needs(Scope.READ)
 async def get_source(request: Request, source_id: str) -> Response:
     sources = levels_of(request).events.sources
     return json_response(source_view(await sources.find(caller_of(request).tenant_id, source_id)))
@@ -380,6 +396,7 @@ async def get_source(request: Request, source_id: str) -> Response:
     },
     openapi_extra=json_body_docs(SourceRequest),
 )
+@needs(Scope.DEPLOY, audit="source.put")
 async def put_source(request: Request, source_id: str) -> Response:
     wanted = await parse_json(await read_body(request, MAX_BODY_BYTES), SourceRequest)
     source = Source(
@@ -389,7 +406,8 @@ async def put_source(request: Request, source_id: str) -> Response:
         secrets=tuple(wanted.secrets),
         **wanted.model_dump(exclude={"secrets"}),
     )
-    return json_response(source_view(await levels_of(request).events.sources.put(source)))
+    written = await levels_of(request).events.sources.put(source, author_of(request))
+    return json_response(source_view(written))
 
 
 @router.delete(
@@ -397,8 +415,9 @@ async def put_source(request: Request, source_id: str) -> Response:
     summary="Delete a source",
     responses={**answers_like(schema_of(DeletedId)), **answers_with(WorkflowNotFound)},
 )
+@needs(Scope.DEPLOY, audit="source.delete")
 async def delete_source(request: Request, source_id: str) -> Response:
-    await levels_of(request).events.sources.delete(caller_of(request).tenant_id, source_id)
+    await levels_of(request).events.sources.delete(source_id, author_of(request))
     return json_response({"id": source_id, "deleted": True})
 
 

@@ -17,6 +17,7 @@ from pyoco_server.answers import (
     RetryJobs,
     RetryJobsDrained,
 )
+from pyoco_server.domain.auth import Scope
 from pyoco_server.domain.events.audit import MAX_RECENT, AuditActor
 from pyoco_server.errors import (
     EventFailed,
@@ -28,10 +29,11 @@ from pyoco_server.errors import (
     WorkflowConflict,
     WorkflowNotFound,
 )
+from pyoco_server.http_api.access import ScopedRoute, needs
 from pyoco_server.http_api.bodies import Body, StrictRoute, json_body_docs, parse_json, read_body
 from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with, any_schema_of, schema_of
 from pyoco_server.http_api.gateway import Gateway, gateway_of, levels_of
-from pyoco_server.http_api.middleware import caller_of, caller_or_refusal
+from pyoco_server.http_api.middleware import author_of, caller_of, caller_or_refusal
 from pyoco_server.http_api.views import answer_view, job_view, json_response, queue_view
 from pyoco_server.usecases.events.receive import (
     Answer,
@@ -52,6 +54,7 @@ MAX_SHOWN = 200
 router = APIRouter(tags=["workflow events"], route_class=StrictRoute, responses=EVERYWHERE)
 receiving = APIRouter(
     tags=["workflow events"],
+    route_class=ScopedRoute,
     responses={
         **EVERYWHERE,
         **answers_like(any_schema_of(EventStarted, EventResumed, EventPinged)),
@@ -101,6 +104,7 @@ class NotificationSettingsRequest(Body):
     summary="Receive an event",
     openapi_extra=json_body_docs(WorkflowEvent, required=False),
 )
+@needs(Scope.SUBMIT, other_credentials=True)
 async def receive_event(request: Request) -> Response:
     """Starts a template or resumes a waiting node, once per idempotency key."""
     receive = levels_of(request).events.receive
@@ -123,9 +127,10 @@ async def _receive(receive: ReceiveEvent, attempt: Attempt, request: Request) ->
     summary="Replay an event",
     responses=answers_with(WorkflowNotFound),
 )
+@needs(Scope.OPERATE, audit="event.replay")
 async def replay_event(request: Request, event_id: str) -> Response:
     """An event that succeeded is started again; for any other, its key is retried."""
-    answer = await levels_of(request).events.receive.replay(event_id, caller_of(request), origin_of(request))
+    answer = await levels_of(request).events.receive.replay(event_id, author_of(request), origin_of(request))
     return answered(gateway_of(request), request, answer)
 
 
@@ -134,6 +139,7 @@ async def replay_event(request: Request, event_id: str) -> Response:
     summary="Monthly event summary",
     responses=answers_like(schema_of(EventSummary)),
 )
+@needs(Scope.READ)
 async def summary(
     request: Request,
     *,
@@ -149,6 +155,7 @@ async def summary(
     summary="List retry jobs",
     responses=answers_like(schema_of(RetryJobs)),
 )
+@needs(Scope.READ)
 async def list_retry_jobs(
     request: Request, *, limit: Annotated[int, Query(description="1 to 200")] = DEFAULT_SHOWN
 ) -> Response:
@@ -167,12 +174,13 @@ async def list_retry_jobs(
     },
     openapi_extra=json_body_docs(DrainRequest, required=False),
 )
+@needs(Scope.OPERATE, audit="retry_job.drain")
 async def drain_retry_jobs(request: Request) -> Response:
     """Retries the due jobs; with `force`, all of them."""
     body = await read_body(request, SETTINGS_BODY_BYTES)
     wanted = await parse_json(body, DrainRequest) if body.strip() else DrainRequest()
     drain = levels_of(request).events.drain_retry_jobs
-    done = await drain(caller_of(request).tenant_id, _clamped(wanted.limit, MAX_LIMIT), force=wanted.force)
+    done = await drain(_clamped(wanted.limit, MAX_LIMIT), author_of(request), force=wanted.force)
     return json_response({**done, "queue": queue_view(done["queue"])})
 
 
@@ -184,11 +192,10 @@ async def drain_retry_jobs(request: Request) -> Response:
         **answers_with(WorkflowNotFound, WorkflowConflict),
     },
 )
+@needs(Scope.OPERATE, audit="retry_job.retry")
 async def retry_job(request: Request, job_id: str) -> Response:
     queue = levels_of(request).events.retry_queue
-    return json_response(
-        {"status": "ok", "job": job_view(await queue.retry(caller_of(request).tenant_id, job_id))}
-    )
+    return json_response({"status": "ok", "job": job_view(await queue.retry(job_id, author_of(request)))})
 
 
 @router.post(
@@ -199,11 +206,10 @@ async def retry_job(request: Request, job_id: str) -> Response:
         **answers_with(WorkflowNotFound, WorkflowConflict),
     },
 )
+@needs(Scope.OPERATE, audit="retry_job.discard")
 async def discard_job(request: Request, job_id: str) -> Response:
     queue = levels_of(request).events.retry_queue
-    return json_response(
-        {"status": "ok", "job": job_view(await queue.discard(caller_of(request).tenant_id, job_id))}
-    )
+    return json_response({"status": "ok", "job": job_view(await queue.discard(job_id, author_of(request)))})
 
 
 @router.get(
@@ -211,6 +217,7 @@ async def discard_job(request: Request, job_id: str) -> Response:
     summary="Get the notification settings",
     responses=answers_like(schema_of(NotificationSettingsState)),
 )
+@needs(Scope.READ)
 async def get_notification_settings(request: Request) -> Response:
     settings = levels_of(request).events.notification_settings
     return json_response(await settings.shown(caller_of(request).tenant_id))
@@ -225,10 +232,11 @@ async def get_notification_settings(request: Request) -> Response:
     },
     openapi_extra=json_body_docs(NotificationSettingsRequest),
 )
+@needs(Scope.DEPLOY, audit="notification_settings.put")
 async def save_notification_settings(request: Request) -> Response:
     wanted = await parse_json(await read_body(request, SETTINGS_BODY_BYTES), NotificationSettingsRequest)
     settings = levels_of(request).events.notification_settings
-    return json_response(await settings.save(caller_of(request).tenant_id, wanted.webhook_url.strip()))
+    return json_response(await settings.save(wanted.webhook_url.strip(), author_of(request)))
 
 
 @router.post(
@@ -239,6 +247,7 @@ async def save_notification_settings(request: Request) -> Response:
         **answers_with(WebhookNotConfigured),
     },
 )
+@needs(Scope.DEPLOY, audit="notification_settings.test")
 async def send_test_notification(request: Request) -> Response:
     caller, origin = caller_of(request), origin_of(request)
     actor = AuditActor(
@@ -247,7 +256,7 @@ async def send_test_notification(request: Request) -> Response:
         ip=origin.ip,
         user_agent=origin.user_agent,
     )
-    sent = await levels_of(request).events.notification_settings.test(actor)
+    sent = await levels_of(request).events.notification_settings.test(actor, author_of(request))
     return json_response(
         {
             "status": "ok" if sent.is_sent else "error",

@@ -10,7 +10,14 @@ from msgspec import UNSET
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from pyoco_server.answers import EventPage, ExecutionPage, ExecutionState, WaitPage
-from pyoco_server.domain.executions.commands import COMMANDS, ClaimedActor, read_command, snake_case
+from pyoco_server.domain.auth import Scope
+from pyoco_server.domain.executions.commands import (
+    AUDIT_ACTIONS,
+    COMMANDS,
+    ClaimedActor,
+    read_command,
+    snake_case,
+)
 from pyoco_server.domain.executions.events import Actor, ActorKind, Event
 from pyoco_server.domain.executions.model import ExecutionStatus
 from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT
@@ -21,10 +28,11 @@ from pyoco_server.errors import (
     InvalidRequest,
     RequestTooLarge,
 )
+from pyoco_server.http_api.access import needs, require_scope
 from pyoco_server.http_api.bodies import Body, StrictRoute, json_body_docs, parse_json, read_body, validated
 from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with, schema_of
 from pyoco_server.http_api.gateway import Stale, levels_of, reading_of
-from pyoco_server.http_api.middleware import caller_of
+from pyoco_server.http_api.middleware import author_of, caller_of
 from pyoco_server.http_api.views import (
     EventStream,
     event_view,
@@ -156,6 +164,7 @@ def _answer(done: Commanded, status: int = 200) -> Response:
     responses={**CREATED, **answers_with(GraphNotFound, CommandRejected, RequestTooLarge)},
     openapi_extra={**json_body_docs(CreateExecutionRequest), "parameters": KEY_DOCS},
 )
+@needs(Scope.SUBMIT)
 async def create_execution(request: Request) -> Response:
     body = await read_body(request, MAX_BODY_BYTES)
     return await _create(request, await parse_json(body, CreateExecutionRequest), len(body))
@@ -188,6 +197,7 @@ def _check_size(name: str, value: Any, body_size: int) -> None:
     summary="List executions, newest first",
     responses=answers_like(schema_of(ExecutionPage)),
 )
+@needs(Scope.READ)
 async def list_executions(  # noqa: PLR0913 - the filters of the contract
     request: Request,
     *,
@@ -216,6 +226,7 @@ async def list_executions(  # noqa: PLR0913 - the filters of the contract
     summary="List waiting nodes, oldest first",
     responses=answers_like(schema_of(WaitPage)),
 )
+@needs(Scope.READ)
 async def list_waits(
     request: Request,
     *,
@@ -234,6 +245,7 @@ async def list_waits(
     summary="Get an execution",
     responses={**STATE, **answers_with(ExecutionNotFound)},
 )
+@needs(Scope.READ)
 async def get_execution(
     request: Request,
     execution_id: str,
@@ -259,6 +271,7 @@ async def get_execution(
     summary="Get the event log of an execution",
     responses={**answers_like(schema_of(EventPage)), **answers_with(ExecutionNotFound)},
 )
+@needs(Scope.READ)
 async def list_events(
     request: Request,
     execution_id: str,
@@ -282,6 +295,7 @@ async def list_events(
     summary="Watch an execution (server-sent events)",
     responses={200: {"content": {"text/event-stream": {}}}, **answers_with(ExecutionNotFound)},
 )
+@needs(Scope.READ)
 async def watch_execution(request: Request, execution_id: str, last_event_id: LastEventId = None) -> Response:
     """One message per event (id: its sequence) and `heartbeat` events; ends with the execution."""
     read = levels_of(request).executions.read
@@ -323,11 +337,13 @@ async def _texts(events: AsyncIterator[Event | None], execution_id: str) -> Asyn
     },
     openapi_extra={**json_body_docs(CommandRequest), "parameters": KEY_DOCS},
 )
+@needs(Scope.OPERATE, audit=tuple(AUDIT_ACTIONS.values()))
 async def post_command(request: Request, execution_id: str) -> Response:
     body = await read_body(request, MAX_BODY_BYTES)
     wanted = await parse_json(body, CommandRequest)
     fields = wanted.model_extra or {}
     if wanted.command == "CreateExecution":
+        require_scope(request, Scope.SUBMIT)
         named = {"start": False, **snake_case(fields)}
         if named.setdefault("execution_id", execution_id) != execution_id:
             raise InvalidRequest("execution_id in the body differs from the path")
@@ -342,12 +358,13 @@ async def post_command(request: Request, execution_id: str) -> Response:
     responses={**CREATED, **answers_with(ExecutionNotFound, CommandRejected, RequestTooLarge)},
     openapi_extra={**json_body_docs(RerunRequest, required=False), "parameters": KEY_DOCS},
 )
+@needs(Scope.OPERATE, audit="execution.rerun")
 async def rerun_execution(request: Request, execution_id: str) -> Response:
     """`from: failed` reuses the outputs of nodes that succeeded."""
     body = await read_body(request, MAX_BODY_BYTES)
     wanted = await parse_json(body or b"{}", RerunRequest)
-    caller = caller_of(request)
-    done = await levels_of(request).executions.create.rerun(
+    caller = author_of(request)
+    done = await levels_of(request).executions.by_hand.rerun(
         execution_id,
         wanted.start_from,
         caller,
@@ -378,7 +395,7 @@ def _command_of_node(name: str) -> Callable[..., Awaitable[Response]]:
 def _add_command(path: str, name: str, endpoint: Callable[..., Awaitable[Response]]) -> None:
     router.add_api_route(
         path,
-        endpoint,
+        needs(Scope.OPERATE, audit=AUDIT_ACTIONS[name])(endpoint),
         methods=["POST"],
         name=name,
         summary=name,
@@ -399,7 +416,7 @@ async def _fields(request: Request) -> dict[str, Any]:
 
 
 async def _command(request: Request, execution_id: str, name: str, fields: dict[str, Any]) -> Response:
-    caller = caller_of(request)
+    caller = author_of(request)
     values = snake_case(fields)
     for given, meant in (("execution_id", execution_id), ("command", name)):
         if values.pop(given, meant) != meant:
@@ -408,4 +425,5 @@ async def _command(request: Request, execution_id: str, name: str, fields: dict[
     if header is not None:
         values["correlation_id"] = header
     command = read_command(name, values, _actor(caller))
-    return _answer(await levels_of(request).executions.command(execution_id, command, caller, _key(request)))
+    commanded = levels_of(request).executions.by_hand.command
+    return _answer(await commanded(execution_id, command, caller, _key(request)))

@@ -6,11 +6,13 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
 from starlette.convertors import StringConvertor, register_url_convertor
 
+from pyoco_server.domain.auth import Scope
 from pyoco_server.domain.flows import FlowDetails, FlowPage, FlowSettings
 from pyoco_server.domain.limits.views import FlowPauseView, pause_view
 from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT
 from pyoco_server.domain.runs.model import Priority
 from pyoco_server.errors import FlowNotFound, InvalidListQuery, RequestTooLarge, TimersUnsupported
+from pyoco_server.http_api.access import needs
 from pyoco_server.http_api.bodies import (
     Body,
     RetryFields,
@@ -71,6 +73,7 @@ class PauseFlowRequest(Body):
 
 
 @lists.get("/flows", summary="List flows", responses=answers_like(schema_of(FlowPage)))
+@needs(Scope.READ)
 async def list_flows(
     request: Request,
     *,
@@ -94,6 +97,7 @@ async def list_flows(
     summary="Get a flow and its defaults",
     responses={**answers_like(schema_of(FlowDetails)), **answers_with(FlowNotFound)},
 )
+@needs(Scope.READ)
 async def get_flow(request: Request, name: FlowName, stale: Stale = None) -> Response:
     reading = reading_of(request, stale)
     return reading.marked(json_response(await reading.levels.flows.read.find(name, caller_of(request))))
@@ -108,6 +112,7 @@ async def get_flow(request: Request, name: FlowName, stale: Stale = None) -> Res
     },
     openapi_extra=json_body_docs(FlowRequest),
 )
+@needs(Scope.DEPLOY, audit="flow.put")
 async def set_flow(request: Request, name: FlowName) -> Response:
     """Replaces all defaults; `{}` removes them. They apply to runs that are submitted from now on.
 
@@ -126,6 +131,7 @@ async def set_flow(request: Request, name: FlowName) -> Response:
     responses=answers_like(schema_of(FlowPauseView)),
     openapi_extra=json_body_docs(PauseFlowRequest, required=False),
 )
+@needs(Scope.OPERATE, audit="flow.pause")
 async def pause_flow(request: Request, name: FlowName) -> Response:
     """Its runs are accepted and wait. Those on the queue or running go on."""
     body = await read_body(request, MAX_BODY_BYTES)
@@ -140,6 +146,7 @@ async def pause_flow(request: Request, name: FlowName) -> Response:
 @router.post(
     "/flows/{name:any_text}/resume", summary="Resume a flow", responses=answers_like(schema_of(FlowPauseView))
 )
+@needs(Scope.OPERATE, audit="flow.resume")
 async def resume_flow(request: Request, name: FlowName) -> Response:
     """The runs that waited for it go on at once."""
     await levels_of(request).runs.limits.manage.resume_flow(name, author_of(request))

@@ -6,6 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
+from pyoco_server.domain.auth import Scope
 from pyoco_server.domain.limits.model import Definition, Match, OnFull, Rate
 from pyoco_server.domain.limits.views import (
     LimitDeleted,
@@ -15,6 +16,7 @@ from pyoco_server.domain.limits.views import (
 )
 from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT
 from pyoco_server.errors import InvalidListQuery, LimitNotFound, RequestTooLarge
+from pyoco_server.http_api.access import needs
 from pyoco_server.http_api.bodies import (
     Body,
     StrictRoute,
@@ -86,6 +88,7 @@ class LimitRequest(Body):
     },
     openapi_extra=json_body_docs(LimitRequest),
 )
+@needs(Scope.DEPLOY, audit="limit.put")
 async def put_limit(request: Request, name: str) -> Response:
     """Takes effect at once, also for the runs that wait. Runs that have a place keep it."""
     wanted = await parse_json(await read_body(request, MAX_BODY_BYTES), LimitRequest)
@@ -97,9 +100,9 @@ async def put_limit(request: Request, name: str) -> Response:
 
 
 @lists.get("/limits", summary="List limits by name", responses=answers_like(schema_of(LimitList)))
+@needs(Scope.READ)
 async def list_limits(request: Request, cursor: Cursor = None, limit: PageSize = DEFAULT_LIMIT) -> Response:
-    page = await levels_of(request).runs.limits.manage.page(cursor, limit, caller_of(request))
-    return json_response(LimitList(page.items, page.next_cursor))
+    return json_response(await levels_of(request).runs.limits.manage.page(cursor, limit, caller_of(request)))
 
 
 @router.get(
@@ -107,6 +110,7 @@ async def list_limits(request: Request, cursor: Cursor = None, limit: PageSize =
     summary="Get a limit",
     responses={**answers_like(schema_of(LimitView)), **answers_with(LimitNotFound)},
 )
+@needs(Scope.READ)
 async def get_limit(request: Request, name: str) -> Response:
     return json_response(await levels_of(request).runs.limits.manage.find(name, caller_of(request)))
 
@@ -116,11 +120,12 @@ async def get_limit(request: Request, name: str) -> Response:
     summary="List the keys of a limit that are in use",
     responses={**answers_like(schema_of(LimitKeys)), **answers_with(LimitNotFound)},
 )
+@needs(Scope.READ)
 async def list_keys(
     request: Request, name: str, cursor: Cursor = None, limit: PageSize = DEFAULT_LIMIT
 ) -> Response:
-    page = await levels_of(request).runs.limits.manage.keys(name, cursor, limit, caller_of(request))
-    return json_response(LimitKeys(page.items, page.next_cursor))
+    manage = levels_of(request).runs.limits.manage
+    return json_response(await manage.keys(name, cursor, limit, caller_of(request)))
 
 
 @router.delete(
@@ -128,6 +133,7 @@ async def list_keys(
     summary="Delete a limit",
     responses={**answers_like(schema_of(LimitDeleted)), **answers_with(LimitNotFound)},
 )
+@needs(Scope.DEPLOY, audit="limit.delete")
 async def delete_limit(request: Request, name: str) -> Response:
     """Runs that wait for it go on at once."""
     await levels_of(request).runs.limits.manage.delete(name, author_of(request))

@@ -1,5 +1,6 @@
 """Operations: liveness, readiness and metrics; workers, the audit trail and wheels."""
 
+from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import Annotated, Literal
 
@@ -19,8 +20,8 @@ from pyoco_server.answers import (
     shown,
 )
 from pyoco_server.domain.audit_trail import AuditFilter, AuditPage
+from pyoco_server.domain.auth import Scope
 from pyoco_server.domain.fleet import WorkerState
-from pyoco_server.domain.inputs import unix_time
 from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT
 from pyoco_server.domain.wheels import Actor, Source, WheelAction, read_tags
 from pyoco_server.errors import (
@@ -31,11 +32,13 @@ from pyoco_server.errors import (
     WheelVersionConflict,
     WorkerNotFound,
 )
+from pyoco_server.http_api.access import SECURITY_SCHEME, needs
 from pyoco_server.http_api.bodies import (
     Body,
     StrictRoute,
     json_body_docs,
     parse_json,
+    query_time,
     read_body,
     refusing_with,
 )
@@ -43,10 +46,11 @@ from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with,
 from pyoco_server.http_api.forms import WHEEL_DOCS, open_wheel_form
 from pyoco_server.http_api.gateway import Stale, gateway_of, levels_of, reading_of
 from pyoco_server.http_api.metrics import CONTENT_TYPE
-from pyoco_server.http_api.middleware import caller_of
+from pyoco_server.http_api.middleware import author_of, caller_of
 from pyoco_server.http_api.views import json_response, wheel_view, worker_view
+from pyoco_server.usecases.audit_trail import AuditTrail
 from pyoco_server.usecases.fleet import WorkerFilter
-from pyoco_server.usecases.wheels import Upload
+from pyoco_server.usecases.wheels import Author, Upload
 
 router = APIRouter(tags=["operations"], responses=EVERYWHERE)
 
@@ -63,7 +67,10 @@ async def health(request: Request) -> Response:
     responses={**answers_like(schema_of(Ready)), **answers_like(schema_of(Ready), 503, "Not ready")},
 )
 async def ready(request: Request) -> Response:
-    """503 while NATS is unavailable or rejects writes, and after a start until the runs have been read."""
+    """503 while NATS is unavailable or rejects writes, and after a start until the runs have been read.
+
+    `runs_read` and `runs_total` show how far that is; null otherwise.
+    """
     gateway = gateway_of(request)
     facts = {
         "nats": "ok" if gateway.levels.is_connected else "unavailable",
@@ -71,13 +78,21 @@ async def ready(request: Request) -> Response:
         "read_model": "ok" if gateway.is_caught_up else "catching up",
     }
     is_ready = set(facts.values()) == {"ok"}
-    response = json_response(Ready("ready" if is_ready else "unavailable", **facts))
+    read, total = gateway.levels.progress or (None, None)
+    response = json_response(
+        Ready("ready" if is_ready else "unavailable", **facts, runs_read=read, runs_total=total)
+    )
     if not is_ready:
         response.status_code = HTTPStatus.SERVICE_UNAVAILABLE
     return response
 
 
-@router.get("/metrics", summary="Prometheus metrics", responses={200: {"content": {"text/plain": {}}}})
+@router.get(
+    "/metrics",
+    summary="Prometheus metrics",
+    responses={200: {"content": {"text/plain": {}}}},
+    openapi_extra={"security": [{SECURITY_SCHEME: []}]},
+)
 async def metrics(request: Request) -> Response:
     """With auth on, only the runs of the caller's tenant are counted."""
     gateway = gateway_of(request)
@@ -90,6 +105,7 @@ async def metrics(request: Request) -> Response:
         levels.executions.index.counts(caller_of(request).tenant_id),
         await levels.runs.queues.list.recent(caller_of(request).tenant_id),
         levels.runs.limits.board.lines.total(caller_of(request).tenant_id),
+        storage=levels.runs.check_storage.sizes,
     )
     return Response(text, media_type=CONTENT_TYPE)
 
@@ -110,6 +126,7 @@ class PatchWorkerRequest(Body):
 
 
 @workers_router.get("/workers", summary="List workers", responses=answers_like(list_schema_of(Worker)))
+@needs(Scope.READ)
 async def list_workers(
     request: Request,
     *,
@@ -138,13 +155,12 @@ async def list_workers(
     },
     openapi_extra=json_body_docs(PatchWorkerRequest),
 )
+@needs(Scope.OPERATE, audit=("worker.hide", "worker.show"))
 async def patch_worker(
     request: Request, worker_id: Annotated[str, Path(description="Worker id (--worker-id)")]
 ) -> Response:
     wanted = await parse_json(await read_body(request, MAX_BODY_BYTES), PatchWorkerRequest)
-    record = await levels_of(request).runs.hide_worker(
-        worker_id, caller_of(request).tenant_id, hidden=wanted.hidden
-    )
+    record = await levels_of(request).runs.hide_worker(worker_id, author_of(request), hidden=wanted.hidden)
     return json_response(shown(WorkerPatched, record))
 
 
@@ -159,10 +175,13 @@ audit_router = APIRouter(
 Time = Annotated[str | None, Query(description="RFC 3339 or Unix seconds")]
 
 
-_PAGE_OR_LINES = {"application/json": {"schema": schema_of(AuditPage)}, "application/x-ndjson": {}}
+JSON_LINES = "application/x-ndjson"
+_ENCODER = msgspec.json.Encoder()
+_PAGE_OR_LINES = {"application/json": {"schema": schema_of(AuditPage)}, JSON_LINES: {}}
 
 
 @audit_router.get("/audit", summary="List changes", responses={200: {"content": _PAGE_OR_LINES}})
+@needs(Scope.ADMIN)
 async def list_changes(  # noqa: PLR0913 - one per filter
     request: Request,
     *,
@@ -172,32 +191,45 @@ async def list_changes(  # noqa: PLR0913 - one per filter
     since: Time = None,
     until: Time = None,
     cursor: Annotated[str | None, Query(description="`next_cursor` of the previous page")] = None,
-    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Page size")] = DEFAULT_LIMIT,
-    response_format: Annotated[Literal["json", "jsonl"], Query(alias="format")] = "json",
+    limit: Annotated[
+        int | None, Query(ge=1, le=MAX_LIMIT, description=f"Page size; default {DEFAULT_LIMIT}")
+    ] = None,
+    response_format: Annotated[
+        Literal["json", "jsonl"], Query(alias="format", description="`jsonl`: one entry per line")
+    ] = "json",
 ) -> Response:
-    """Who changed what, when and from where, newest first. `format=jsonl`: one entry per line."""
+    """Who changed what, when and from where, newest first.
+
+    `format=jsonl` without `limit` exports all of them. With `limit`, the header `X-Next-Cursor` has the
+    cursor of the next page.
+    """
     wanted = AuditFilter(
         tenant_id=caller_of(request).tenant_id,
         action=action,
         target=target,
         key_id=key_id,
-        since=_time("since", since),
-        until=_time("until", until),
+        since=query_time("since", since),
+        until=query_time("until", until),
     )
-    page = await levels_of(request).runs.trail.page(wanted, cursor, limit)
-    if response_format == "jsonl":
-        return Response(msgspec.json.Encoder().encode_lines(page.items), media_type="application/x-ndjson")
-    return json_response(page)
+    trail = levels_of(request).runs.trail
+    is_export = response_format == "jsonl"
+    first = await trail.page(wanted, cursor, limit or (MAX_LIMIT if is_export else DEFAULT_LIMIT))
+    if not is_export:
+        return json_response(first)
+    if limit is None:
+        return StreamingResponse(_all_lines(trail, wanted, first), media_type=JSON_LINES)
+    headers = {} if first.next_cursor is None else {"X-Next-Cursor": first.next_cursor}
+    return Response(_ENCODER.encode_lines(first.items), media_type=JSON_LINES, headers=headers)
 
 
-def _time(name: str, text: str | None) -> float | None:
-    if text is None:
-        return None
-    is_number = text.replace(".", "", 1).isdecimal()
-    try:
-        return unix_time(float(text) if is_number else text)
-    except ValueError as error:
-        raise InvalidListQuery(f"invalid list query: {name}: {error}") from error
+async def _all_lines(trail: AuditTrail, wanted: AuditFilter, first: AuditPage) -> AsyncIterator[bytes]:
+    """The first page was read before the answer began, so that a refusal still has a status."""
+    yield _ENCODER.encode_lines(first.items)
+    cursor = first.next_cursor
+    while cursor is not None:
+        page = await trail.page(wanted, cursor, MAX_LIMIT)
+        yield _ENCODER.encode_lines(page.items)
+        cursor = page.next_cursor
 
 
 # Wheels, the code that workers install: register, list, download, remove.
@@ -208,6 +240,7 @@ WheelName = Annotated[str, Path(description="File name of the wheel")]
 
 
 @wheels_router.get("/wheels", summary="List wheels", responses=answers_like(list_schema_of(WheelFile)))
+@needs(Scope.READ)
 async def list_wheels(request: Request) -> Response:
     wheels = await levels_of(request).runs.wheels.list_wheels()
     return json_response([wheel_view(wheel) for wheel in wheels])
@@ -222,6 +255,7 @@ async def list_wheels(request: Request) -> Response:
     },
     openapi_extra=WHEEL_DOCS,
 )
+@needs(Scope.DEPLOY, audit="wheel.upload")
 async def upload_wheel(request: Request) -> Response:
     """The version must be newer than all registered versions of the package."""
     gateway = gateway_of(request)
@@ -233,8 +267,7 @@ async def upload_wheel(request: Request) -> Response:
                 size=form.size,
                 tags=read_tags(form.tags),
                 replace=form.replace,
-                actor=_actor(request),
-                source=_source(request),
+                author=_author(request),
             )
         )
     return json_response(wheel_view(wheel))
@@ -245,6 +278,7 @@ async def upload_wheel(request: Request) -> Response:
     summary="List wheel uploads and removals",
     responses=answers_like(list_schema_of(WheelEvent)),
 )
+@needs(Scope.READ)
 async def wheel_history(
     request: Request,
     *,
@@ -263,6 +297,7 @@ async def wheel_history(
     summary="Download a wheel",
     responses={200: {"content": {"application/octet-stream": {}}}, **answers_with(WheelNotFound)},
 )
+@needs(Scope.READ)
 async def download_wheel(request: Request, wheel_name: WheelName) -> Response:
     wheels = levels_of(request).runs.wheels
     wheel = await wheels.find(wheel_name)
@@ -281,14 +316,16 @@ async def download_wheel(request: Request, wheel_name: WheelName) -> Response:
     summary="Remove a wheel",
     responses={**answers_like(schema_of(WheelDeleted)), **answers_with(WheelNotFound)},
 )
+@needs(Scope.DEPLOY, audit="wheel.delete")
 async def delete_wheel(request: Request, wheel_name: WheelName) -> Response:
-    wheel = await levels_of(request).runs.wheels.delete(wheel_name, _actor(request), _source(request))
+    wheel = await levels_of(request).runs.wheels.delete(wheel_name, _author(request))
     return json_response(WheelDeleted(wheel.name, deleted=True))
 
 
-def _actor(request: Request) -> Actor:
-    caller = caller_of(request)
-    return Actor(tenant_id=caller.tenant_id, api_key_id=caller.api_key_id)
+def _author(request: Request) -> Author:
+    caller = author_of(request)
+    actor = Actor(tenant_id=caller.tenant_id, api_key_id=caller.api_key_id)
+    return Author(caller=caller, actor=actor, source=_source(request))
 
 
 def _source(request: Request) -> Source:

@@ -5,12 +5,14 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import Field
 
+from pyoco_server.domain.auth import Scope
 from pyoco_server.domain.queues import Queue, QueueList
 from pyoco_server.errors import RequestTooLarge, TimersUnsupported
+from pyoco_server.http_api.access import needs
 from pyoco_server.http_api.bodies import Body, StrictRoute, Timestamp, json_body_docs, parse_json, read_body
 from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with, schema_of
 from pyoco_server.http_api.gateway import Stale, levels_of, reading_of
-from pyoco_server.http_api.middleware import caller_of
+from pyoco_server.http_api.middleware import author_of, caller_of
 from pyoco_server.http_api.views import json_response
 from pyoco_server.usecases.queues import MAX_REASON
 
@@ -28,6 +30,7 @@ class PauseQueueRequest(Body):
 
 
 @router.get("/queues", summary="List queues", responses=answers_like(schema_of(QueueList)))
+@needs(Scope.READ)
 async def list_queues(request: Request, stale: Stale = None) -> Response:
     """Tags with runs that wait, run, or ended in the last minute, with live workers, or with a pause.
 
@@ -44,18 +47,20 @@ async def list_queues(request: Request, stale: Stale = None) -> Response:
     responses={**answers_like(schema_of(Queue)), **answers_with(RequestTooLarge, TimersUnsupported)},
     openapi_extra=json_body_docs(PauseQueueRequest, required=False),
 )
+@needs(Scope.OPERATE, audit="queue.pause")
 async def pause_queue(request: Request, tag: Tag) -> Response:
     """No worker takes jobs of the tag, whoever submitted them. Active runs go on; new runs wait."""
     body = await read_body(request, MAX_BODY_BYTES)
     wanted = await parse_json(body, PauseQueueRequest) if body.strip() else PauseQueueRequest()
     until = None if wanted.until is None else float(wanted.until)
-    await levels_of(request).runs.queues.pause.pause(tag, wanted.reason, until, caller_of(request))
+    await levels_of(request).runs.queues.pause.pause(tag, wanted.reason, until, author_of(request))
     return await _queue(request, tag)
 
 
 @router.post("/queues/{tag}/resume", summary="Resume a queue", responses=answers_like(schema_of(Queue)))
+@needs(Scope.OPERATE, audit="queue.resume")
 async def resume_queue(request: Request, tag: Tag) -> Response:
-    await levels_of(request).runs.queues.pause.resume(tag, caller_of(request))
+    await levels_of(request).runs.queues.pause.resume(tag, author_of(request))
     return await _queue(request, tag)
 
 

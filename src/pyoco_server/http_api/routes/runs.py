@@ -9,9 +9,10 @@ from msgspec import UNSET
 from pydantic import AfterValidator, Field, ValidationError
 
 from pyoco_server.answers import BatchResult, Run, RunLogs, RunTasks, Submitted
+from pyoco_server.domain.auth import Scope
 from pyoco_server.domain.flows import named_flow
 from pyoco_server.domain.inputs import LABEL_RULE, MAX_LABEL, MAX_TAGS, Refused, decode_json, is_label
-from pyoco_server.domain.runs.jobs import Retry, Submission
+from pyoco_server.domain.runs.jobs import Retry, Submission, with_references
 from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT, RunFilter
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.domain.values import MAX_PARAMS_BYTES
@@ -26,6 +27,7 @@ from pyoco_server.errors import (
     TimersUnsupported,
     WorkflowTooLarge,
 )
+from pyoco_server.http_api.access import needs
 from pyoco_server.http_api.bodies import (
     Body,
     RunFields,
@@ -49,7 +51,7 @@ from pyoco_server.http_api.errors import (
 )
 from pyoco_server.http_api.forms import FLOW_YAML_DOCS, read_flow_form
 from pyoco_server.http_api.gateway import Gateway, Stale, gateway_of, levels_of, reading_of
-from pyoco_server.http_api.middleware import caller_of, header_of
+from pyoco_server.http_api.middleware import author_of, caller_of, header_of
 from pyoco_server.http_api.views import (
     EventStream,
     items_of,
@@ -136,6 +138,7 @@ class CancelRequest(Body):
     },
     openapi_extra={**json_body_docs(RunSubmitRequest), "parameters": [IDEMPOTENCY_KEY_DOCS]},
 )
+@needs(Scope.SUBMIT)
 async def submit_run(request: Request) -> Response:
     gateway, caller = gateway_of(request), caller_of(request)
     body = await read_body(request, MAX_BODY_BYTES)
@@ -180,6 +183,7 @@ def _accepted(gateway: Gateway, run_id: str, tag: str, flow: str | None) -> Subm
     responses={**answers_like(schema_of(BatchResult)), **answers_with(RequestTooLarge)},
     openapi_extra=json_body_docs(RunBatchRequest),
 )
+@needs(Scope.SUBMIT)
 async def submit_batch(request: Request) -> Response:
     """One result per run, in order: `run_id` and `status`, or `error` and `http_status`."""
     gateway, caller = gateway_of(request), caller_of(request)
@@ -220,7 +224,10 @@ async def _batch_item(run: msgspec.Raw, caller: Caller, default_tag: str) -> Sub
         return InvalidRequest(str(error))
     except RequestTooLarge as error:
         return error
-    return _submission(wanted, caller, default_tag)
+    try:
+        return _submission(wanted, caller, default_tag)
+    except InvalidRequest as error:
+        return error
 
 
 @router.post(
@@ -232,35 +239,41 @@ async def _batch_item(run: msgspec.Raw, caller: Caller, default_tag: str) -> Sub
     },
     openapi_extra={**FLOW_YAML_DOCS, "parameters": [IDEMPOTENCY_KEY_DOCS]},
 )
+@needs(Scope.SUBMIT)
 async def submit_yaml(request: Request) -> Response:
     """The file defines the flow; `flow.defaults` are its params."""
     gateway, caller = gateway_of(request), caller_of(request)
     form = await read_flow_form(request, gateway.config.workflow_yaml_max_bytes)
     # In a thread: checking a hostile file can take milliseconds of CPU.
     checked = await asyncio.to_thread(gateway.levels.check_flow_yaml, form.workflow)
-    submission = Submission(
-        flow_name=form.flow_name,
-        params=checked.defaults,
-        tag=form.tag or gateway.config.default_tag,
-        tenant_id=caller.tenant_id,
-        api_key_id=caller.api_key_id,
-        workflow_yaml=checked.text,
-        workflow_yaml_sha256=checked.sha256,
-        workflow_yaml_bytes=checked.bytes,
-        **form.run_fields.timing(),
+    submission = with_references(
+        Submission(
+            flow_name=form.flow_name,
+            params=checked.defaults,
+            tag=form.tag or gateway.config.default_tag,
+            tenant_id=caller.tenant_id,
+            api_key_id=caller.api_key_id,
+            workflow_yaml=checked.text,
+            workflow_yaml_sha256=checked.sha256,
+            workflow_yaml_bytes=checked.bytes,
+            **form.run_fields.timing(),
+        )
     )
     return await _submit(gateway, submission, _idempotency_key(request))
 
 
 def _submission(wanted: RunSubmitRequest, caller: Caller, default_tag: str) -> Submission:
-    return Submission(
-        flow_name=wanted.flow_name,
-        params=wanted.params,
-        tag=wanted.tag or default_tag,
-        tags=None if wanted.tags is None else tuple(wanted.tags),
-        tenant_id=caller.tenant_id,
-        api_key_id=caller.api_key_id,
-        **wanted.timing(),
+    """Raises InvalidRequest."""
+    return with_references(
+        Submission(
+            flow_name=wanted.flow_name,
+            params=wanted.params,
+            tag=wanted.tag or default_tag,
+            tags=None if wanted.tags is None else tuple(wanted.tags),
+            tenant_id=caller.tenant_id,
+            api_key_id=caller.api_key_id,
+            **wanted.timing(),
+        )
     )
 
 
@@ -270,6 +283,7 @@ def _check_params(params: dict[str, Any], body_size: int) -> None:
 
 
 @lists.get("/runs", summary="List runs, newest first", responses=answers_like(RUN_LIST))
+@needs(Scope.READ)
 async def list_runs(  # noqa: PLR0913 - the filters of the contract
     request: Request,
     *,
@@ -310,13 +324,23 @@ async def list_runs(  # noqa: PLR0913 - the filters of the contract
     summary="Watch the list of runs (server-sent events)",
     responses={200: {"content": {"text/event-stream": {}}}},
 )
-async def watch_runs(request: Request) -> Response:
+@needs(Scope.READ)
+async def watch_runs(
+    request: Request,
+    *,
+    flow: Annotated[str | None, Query(description="Count only runs of this flow")] = None,
+    tag: Annotated[str | None, Query(description="Count only runs with this `tag` or among `tags`")] = None,
+) -> Response:
     """`runs` events: changed `items`, `removed` run ids, `counts` by status; at least one every 1.5 s.
+
+    Within `flow` and `tag`, up to 10,000 runs of a status are counted; `items` are of all runs.
 
     The first event has only the counts: read the list after it, then apply `items`.
     `is_partial`: more has changed than the event contains; read the list again.
     """
-    watching = reading_of(request).levels.runs.watch_list.watching(caller_of(request))
+    caller = caller_of(request)
+    counted = RunFilter(tenant_id=caller.tenant_id, flow=flow, tag=tag)
+    watching = reading_of(request).levels.runs.watch_list.watching(caller, counted)
     return EventStream(list_events(watching))
 
 
@@ -325,6 +349,7 @@ async def watch_runs(request: Request) -> Response:
     summary="Get a run",
     responses={**answers_like(schema_of(Run)), **answers_with(RunNotFound)},
 )
+@needs(Scope.READ)
 async def get_run(request: Request, run_id: RunId, include: Include = []) -> Response:  # noqa: B006
     view = await levels_of(request).runs.read(run_id, caller_of(request))
     return json_response(run_view(view, include))
@@ -335,6 +360,7 @@ async def get_run(request: Request, run_id: RunId, include: Include = []) -> Res
     summary="Get the tasks of a run and their records",
     responses={**answers_like(schema_of(RunTasks)), **answers_with(RunNotFound)},
 )
+@needs(Scope.READ)
 async def get_tasks(request: Request, run_id: RunId) -> Response:
     view = await levels_of(request).runs.read(run_id, caller_of(request))
     return json_response(tasks_view(view.snapshot))
@@ -345,6 +371,7 @@ async def get_tasks(request: Request, run_id: RunId) -> Response:
     summary="Get the log of a run",
     responses={**answers_like(schema_of(RunLogs)), **answers_with(RunNotFound)},
 )
+@needs(Scope.READ)
 async def get_logs(
     request: Request,
     run_id: RunId,
@@ -375,6 +402,7 @@ async def get_logs(
     summary="Watch a run (server-sent events)",
     responses={200: {"content": {"text/event-stream": {}}}, **answers_with(RunNotFound)},
 )
+@needs(Scope.READ)
 async def watch_run(
     request: Request,
     run_id: RunId,
@@ -420,6 +448,7 @@ def _revision(text: str) -> Revision | None:
         "parameters": [IDEMPOTENCY_KEY_DOCS],
     },
 )
+@needs(Scope.OPERATE, audit="run.retry")
 async def retry_run(request: Request, run_id: RunId) -> Response:
     """Returns the id of the new run; `retried_from` and `retried_as` link the two.
 
@@ -430,7 +459,7 @@ async def retry_run(request: Request, run_id: RunId) -> Response:
     wanted = await parse_json(body, RetryRequest) if body.strip() else RetryRequest()
     _check_params(wanted.params, len(body))
     retry = Retry(from_failed=wanted.from_ == "failed", params=wanted.params, key=_idempotency_key(request))
-    submitted, new = await gateway.levels.runs.retry(run_id, caller_of(request), retry)
+    submitted, new = await gateway.levels.runs.retry(run_id, author_of(request), retry)
     return _submitted(gateway, submitted.run_id, new.tag, named_flow(new), is_replayed=submitted.is_replayed)
 
 
@@ -440,12 +469,13 @@ async def retry_run(request: Request, run_id: RunId) -> Response:
     responses={**answers_like(schema_of(Run)), **answers_with(RunNotFound, RequestTooLarge)},
     openapi_extra=json_body_docs(CancelRequest, required=False),
 )
+@needs(Scope.OPERATE, audit="run.cancel")
 async def cancel_run(request: Request, run_id: RunId) -> Response:
     """Returns the run as CANCELLING; it ends CANCELLED. A run that has ended is returned unchanged."""
     body = await read_body(request, MAX_BODY_BYTES)
     wanted = await parse_json(body, CancelRequest) if body.strip() else CancelRequest()
     gateway = gateway_of(request)
-    snapshot = await gateway.levels.runs.cancel(run_id, caller_of(request), wanted.reason)
+    snapshot = await gateway.levels.runs.cancel(run_id, author_of(request), wanted.reason)
     if snapshot.status is RunStatus.CANCELLING:
         gateway.metrics.cancels.inc()
     return json_response(snapshot_view(snapshot, ()))

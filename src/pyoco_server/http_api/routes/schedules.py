@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import AfterValidator, Field, model_validator
 
 from pyoco_server.answers import DeletedId
+from pyoco_server.domain.auth import Scope
 from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT
 from pyoco_server.domain.schedules.model import CatchUp, Definition, Overlap, Target
 from pyoco_server.domain.schedules.views import (
@@ -27,6 +28,7 @@ from pyoco_server.errors import (
     TimersUnsupported,
     WorkflowConflict,
 )
+from pyoco_server.http_api.access import needs
 from pyoco_server.http_api.bodies import (
     Body,
     RunFields,
@@ -120,6 +122,7 @@ class BackfillRequest(Body):
     responses={**answers_like(schema_of(SchedulePreview)), **answers_with(RequestTooLarge)},
     openapi_extra=json_body_docs(ScheduleRequest),
 )
+@needs(Scope.READ)
 async def preview_unsaved(request: Request, count: Count = 10) -> Response:
     definition = await _definition(request)
     ticks = levels_of(request).schedules.manage.preview(definition, count)
@@ -136,6 +139,7 @@ async def preview_unsaved(request: Request, count: Count = 10) -> Response:
     },
     openapi_extra=json_body_docs(ScheduleRequest),
 )
+@needs(Scope.DEPLOY, audit="schedule.put")
 async def put_schedule(request: Request, schedule_id: str) -> Response:
     """A change takes effect from the next tick. An equal definition changes nothing."""
     definition = await _definition(request)
@@ -148,6 +152,7 @@ async def put_schedule(request: Request, schedule_id: str) -> Response:
 
 
 @lists.get("/schedules", summary="List schedules by id", responses=answers_like(schema_of(ScheduleList)))
+@needs(Scope.READ)
 async def list_schedules(request: Request, cursor: Cursor = None, limit: Limit = DEFAULT_LIMIT) -> Response:
     page = await levels_of(request).schedules.manage.page(cursor, limit, caller_of(request))
     return json_response(ScheduleList([schedule_view(one) for one in page.items], page.next_cursor))
@@ -158,6 +163,7 @@ async def list_schedules(request: Request, cursor: Cursor = None, limit: Limit =
     summary="Get a schedule",
     responses={**answers_like(schema_of(ScheduleView)), **answers_with(ScheduleNotFound)},
 )
+@needs(Scope.READ)
 async def get_schedule(request: Request, schedule_id: str) -> Response:
     return json_response(
         schedule_view(await levels_of(request).schedules.manage.find(schedule_id, caller_of(request)))
@@ -169,6 +175,7 @@ async def get_schedule(request: Request, schedule_id: str) -> Response:
     summary="Delete a schedule",
     responses={**answers_like(schema_of(DeletedId)), **answers_with(ScheduleNotFound)},
 )
+@needs(Scope.DEPLOY, audit="schedule.delete")
 async def delete_schedule(request: Request, schedule_id: str) -> Response:
     """Its runs stay."""
     await levels_of(request).schedules.manage.delete(schedule_id, author_of(request))
@@ -184,6 +191,7 @@ async def delete_schedule(request: Request, schedule_id: str) -> Response:
     responses={**answers_like(schema_of(ScheduleView)), **answers_with(ScheduleNotFound)},
     openapi_extra=json_body_docs(PauseRequest, required=False),
 )
+@needs(Scope.OPERATE, audit="schedule.pause")
 async def pause_schedule(request: Request, schedule_id: str) -> Response:
     body = await read_body(request, MAX_BODY_BYTES)
     wanted = await parse_json(body, PauseRequest) if body.strip() else PauseRequest()
@@ -196,6 +204,7 @@ async def pause_schedule(request: Request, schedule_id: str) -> Response:
     summary="Resume a schedule",
     responses={**answers_like(schema_of(ScheduleView)), **answers_with(ScheduleNotFound)},
 )
+@needs(Scope.OPERATE, audit="schedule.resume")
 async def resume_schedule(request: Request, schedule_id: str) -> Response:
     """Nothing is caught up."""
     manage = levels_of(request).schedules.manage
@@ -210,6 +219,7 @@ async def resume_schedule(request: Request, schedule_id: str) -> Response:
         **answers_with(ScheduleNotFound, WorkflowConflict),
     },
 )
+@needs(Scope.OPERATE, audit="schedule.trigger")
 async def trigger_schedule(request: Request, schedule_id: str) -> Response:
     """Whatever runs, and whether the schedule is paused."""
     tick = tick_view(await levels_of(request).schedules.manage.trigger(schedule_id, author_of(request)))
@@ -226,6 +236,7 @@ async def trigger_schedule(request: Request, schedule_id: str) -> Response:
     responses={**answers_like(schema_of(ScheduleBackfill)), **answers_with(ScheduleNotFound)},
     openapi_extra=json_body_docs(BackfillRequest),
 )
+@needs(Scope.OPERATE, audit="schedule.backfill")
 async def backfill_schedule(request: Request, schedule_id: str) -> Response:
     """One after the other, unless the schedule allows overlaps."""
     wanted = await parse_json(await read_body(request, MAX_BODY_BYTES), BackfillRequest)
@@ -248,6 +259,7 @@ async def backfill_schedule(request: Request, schedule_id: str) -> Response:
     summary="List the ticks of a schedule, newest first",
     responses={**answers_like(schema_of(ScheduleTicks)), **answers_with(ScheduleNotFound)},
 )
+@needs(Scope.READ)
 async def list_ticks(
     request: Request, schedule_id: str, cursor: Cursor = None, limit: Limit = DEFAULT_LIMIT
 ) -> Response:
@@ -260,6 +272,7 @@ async def list_ticks(
     summary="Show the next ticks of a schedule",
     responses={**answers_like(schema_of(SchedulePreview)), **answers_with(ScheduleNotFound)},
 )
+@needs(Scope.READ)
 async def preview_schedule(request: Request, schedule_id: str, count: Count = 10) -> Response:
     schedule, ticks = await levels_of(request).schedules.manage.upcoming(
         schedule_id, count, caller_of(request)

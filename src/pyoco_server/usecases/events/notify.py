@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from pyoco_server.domain.audit_trail import ChangeTarget
 from pyoco_server.domain.events.audit import (
     NOTIFICATION,
     AuditActor,
@@ -30,6 +31,8 @@ from pyoco_server.domain.events.retry import (
 from pyoco_server.domain.fleet import LeaseRecord
 from pyoco_server.errors import NatsUnavailable, NotificationFailed, WebhookNotConfigured
 from pyoco_server.logs import best_effort, get_logger
+from pyoco_server.usecases.audit_trail import AuditTrail
+from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.concurrency import wait_at_most
 from pyoco_server.usecases.consistency import change_value
 from pyoco_server.usecases.coordination import Lease
@@ -44,6 +47,7 @@ KEY = "webhook"
 TEST_ACTION = "notification_settings_test"
 ACTION = "retry_job_escalated"
 MAX_TRIES = 5
+TARGET = ChangeTarget("notification_settings", KEY)
 
 
 class ManageNotificationSettings:
@@ -55,7 +59,10 @@ class ManageNotificationSettings:
         clock: Clock,
         new_id: Callable[[], str],
         webhook_url_of_env: str,
+        *,
+        trail: AuditTrail,
     ) -> None:
+        self._trail = trail
         self._stored = stored
         self._notifier = notifier
         self._audit = audit
@@ -75,9 +82,15 @@ class ManageNotificationSettings:
             "updated_at": saved.updated_at if saved else None,
         }
 
-    async def save(self, tenant_id: str | None, webhook_url: str) -> dict[str, Any]:
+    async def save(self, webhook_url: str, caller: Caller) -> dict[str, Any]:
         """An empty URL removes the saved one. Raises InvalidRequest."""
-        key = tenant_key(tenant_id, KEY)
+        before = await self.shown(caller.tenant_id)
+        await self._save(tenant_key(caller.tenant_id, KEY), webhook_url)
+        after = await self.shown(caller.tenant_id)
+        await self._trail.record(caller, "notification_settings.put", TARGET, _state(before), _state(after))
+        return after
+
+    async def _save(self, key: str, webhook_url: str) -> None:
         if webhook_url:
             saved = NotificationSettings(
                 webhook_url=check_webhook_url(webhook_url), updated_at=iso(self._clock())
@@ -85,14 +98,13 @@ class ManageNotificationSettings:
             await change_value(self._stored, key, lambda _: saved)
         else:
             await self._stored.remove(key, None)
-        return await self.shown(tenant_id)
 
     async def url(self, tenant_id: str | None) -> str:
         """Empty: notifications are off."""
         saved = await self._saved(tenant_id)
         return saved.webhook_url if saved else self._of_env
 
-    async def test(self, actor: AuditActor) -> Delivered:
+    async def test(self, actor: AuditActor, caller: Caller) -> Delivered:
         """Raises WebhookNotConfigured."""
         url = await self.url(actor.tenant_id)
         if not url:
@@ -101,6 +113,8 @@ class ManageNotificationSettings:
             raise error
         delivered = await self._notifier.send(url, TEST_TEXT)
         await self.record(TEST_ACTION, _status(delivered), actor, delivered.message)
+        sent = {"sent": delivered.is_sent, "http_status": delivered.http_status}
+        await self._trail.record(caller, "notification_settings.test", TARGET, None, sent)
         return delivered
 
     async def record(self, action: str, status: EventStatus, actor: AuditActor, text: str) -> None:
@@ -195,6 +209,10 @@ class NotifyEscalations:
             return replace(found, told_tries=tries, is_told=is_told or tries >= MAX_TRIES)
 
         await change_value(self._jobs, tenant_key(job.tenant_id, job.id), decide)
+
+
+def _state(shown: dict[str, Any]) -> dict[str, Any]:
+    return {name: shown[name] for name in ("webhook_url_masked", "source")}
 
 
 def _status(delivered: Delivered) -> EventStatus:

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pyoco_server.domain.audit_trail import ChangeTarget
 from pyoco_server.domain.codec import Unreadable
 from pyoco_server.domain.events import audit as records
 from pyoco_server.domain.events.audit import (
@@ -39,6 +40,7 @@ from pyoco_server.domain.events.templates import Template
 from pyoco_server.errors import (
     EventFailed,
     InvalidEventToken,
+    MissingScope,
     NatsUnavailable,
     PyocoServerError,
     WorkflowConflict,
@@ -49,8 +51,7 @@ from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.concurrency import off_loop
 from pyoco_server.usecases.events.audit import Audit
 from pyoco_server.usecases.events.definitions import ManageSources, ManageTemplates
-from pyoco_server.usecases.events.resume import ACTION as RESUME_ACTION
-from pyoco_server.usecases.events.resume import Resumed, ResumeWaits
+from pyoco_server.usecases.events.resume import ACTION as RESUME_ACTION, Resumed, ResumeWaits
 from pyoco_server.usecases.events.retry import RetryQueue
 from pyoco_server.usecases.events.start import Started, StartOrder, StartTemplate
 from pyoco_server.usecases.ports.gateway import AuditStream
@@ -251,7 +252,11 @@ class ReceiveEvent:
         attempt = self._attempt(records.WORKFLOW_EVENT, caller, origin)
         attempt.replay_of = event_id
         attempt.request = _for_replay(stored, stored.request)
-        return await self.audited(attempt, self._start_or_resume(attempt, attempt.request))
+        answer = await self.audited(attempt, self._start_or_resume(attempt, attempt.request))
+        if answer.error is None and not answer.is_duplicate:
+            target, after = ChangeTarget("event", event_id), {"event_id": answer.event_id}
+            await self._parts().retry_queue.trail.record(caller, "event.replay", target, None, after)
+        return answer
 
     def _attempt(self, event_type: str, caller: Caller, origin: Origin) -> Attempt:
         return Attempt(self._new_id(), event_type, caller, origin)
@@ -278,7 +283,7 @@ class ReceiveEvent:
             return self._token_caller
         if credentials.token or self._token_caller.tenant_id is None:
             raise InvalidEventToken
-        if isinstance(credentials.caller, NatsUnavailable):
+        if isinstance(credentials.caller, NatsUnavailable | MissingScope):
             raise credentials.caller
         if isinstance(credentials.caller, PyocoServerError):
             raise InvalidEventToken

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict, replace
 
+from pyoco_server.domain.audit_trail import ChangeTarget
 from pyoco_server.domain.events.audit import (
     DISCARDED_BY_HAND,
     RETRY,
@@ -52,6 +53,8 @@ from pyoco_server.errors import (
     WorkflowNotFound,
 )
 from pyoco_server.logs import best_effort, get_logger
+from pyoco_server.usecases.audit_trail import AuditTrail
+from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.consistency import change_value
 from pyoco_server.usecases.coordination import Lease
 from pyoco_server.usecases.events.audit import Audit
@@ -83,8 +86,10 @@ class RetryQueue:
         jobs: CountedStore[RetryJob],
         policy: RetryPolicy,
         clock: Clock,
+        trail: AuditTrail,
         jitter: Callable[[], float] = random.random,
     ) -> None:
+        self.trail = trail
         self.policy = policy
         self._jobs = jobs
         self._clock = clock
@@ -184,7 +189,7 @@ class RetryQueue:
         now, ttl_days = self._clock(), self.policy.terminal_ttl_days
         return [job for job in await self._jobs.list_values(prefix) if not is_expired(job, now, ttl_days)]
 
-    async def retry(self, tenant_id: str | None, wanted: str) -> RetryJob:
+    async def retry(self, wanted: str, caller: Caller) -> RetryJob:
         """Due now, with all attempts. Raises WorkflowNotFound or WorkflowConflict."""
 
         def decide(job: RetryJob) -> RetryJob:
@@ -192,31 +197,42 @@ class RetryQueue:
                 raise WorkflowConflict("the job has succeeded; replay its event instead")
             return restarted(job, self._clock())
 
-        return await self._change(tenant_id, wanted, decide)
+        return await self._change("retry_job.retry", wanted, caller, decide)
 
-    async def discard(self, tenant_id: str | None, wanted: str) -> RetryJob:
+    async def discard(self, wanted: str, caller: Caller) -> RetryJob:
         def decide(job: RetryJob) -> RetryJob:
             if job.status is JobStatus.SUCCEEDED:
                 raise WorkflowConflict("the job has already succeeded")
             return discarded(job, _DISCARDED, self._clock())
 
-        return await self._change(tenant_id, wanted, decide)
+        return await self._change("retry_job.discard", wanted, caller, decide)
 
     async def _change(
-        self, tenant_id: str | None, wanted: str, decide: Callable[[RetryJob], RetryJob]
+        self, action: str, wanted: str, caller: Caller, decide: Callable[[RetryJob], RetryJob]
     ) -> RetryJob:
+        before: RetryJob | None = None
+
         def decide_if_there(job: RetryJob | None) -> RetryJob | None:
+            nonlocal before
             if job is None:
                 raise WorkflowNotFound("Retry job not found.")
+            before = job
             return decide(job)
 
         if not (wanted.isascii() and wanted.isalnum() and len(wanted) <= MAX_ID):
             raise WorkflowNotFound("Retry job not found.")
         changed: RetryJob | None = await change_value(
-            self._jobs, tenant_key(tenant_id, wanted), decide_if_there
+            self._jobs, tenant_key(caller.tenant_id, wanted), decide_if_there
         )
-        assert changed is not None  # noqa: S101 - it was there, or this was never reached
+        assert changed is not None and before is not None  # noqa: S101, PT018 - else this is never reached
+        target = ChangeTarget("retry_job", wanted)
+        await self.trail.record(caller, action, target, _state(before), _state(changed))
         return changed
+
+
+def _state(job: RetryJob) -> dict[str, Any]:
+    """Without the data of its event."""
+    return {"status": job.status, "attempts": job.attempts, "template_id": job.template_id}
 
 
 class DrainRetryJobs:
@@ -263,10 +279,13 @@ class DrainRetryJobs:
         except WorkflowConflict:
             log.debug("another gateway is draining the retry queue", action="retry.drained_elsewhere")
 
-    async def __call__(self, tenant_id: str | None, limit: int, *, force: bool) -> dict[str, Any]:
+    async def __call__(self, limit: int, caller: Caller, *, force: bool) -> dict[str, Any]:
         """The jobs of one tenant. Raises WorkflowConflict while another drain is running."""
-        tally = await self._drained(await self._queue.jobs(tenant_id), limit, force=force)
-        queue = await self._queue.shown(tenant_id, DEFAULT_LIMIT)
+        tally = await self._drained(await self._queue.jobs(caller.tenant_id), limit, force=force)
+        if tally["processed"]:
+            target, after = ChangeTarget("retry_job", "*"), {**tally, "force": force}
+            await self._queue.trail.record(caller, "retry_job.drain", target, None, after)
+        queue = await self._queue.shown(caller.tenant_id, DEFAULT_LIMIT)
         return {"status": "ok", **tally, "remaining_due": queue["due"], "queue": queue}
 
     async def _drained(self, known: list[RetryJob], limit: int, *, force: bool) -> dict[str, int]:

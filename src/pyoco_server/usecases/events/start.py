@@ -29,6 +29,7 @@ from pyoco_server.domain.events.receipts import (
 from pyoco_server.domain.events.requests import EventRequest, content_digest, decide_period, run_params
 from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.runs.jobs import Submission
+from pyoco_server.domain.secrets.references import References, read as read_references, under
 from pyoco_server.errors import (
     LimitReached,
     NatsUnavailable,
@@ -278,23 +279,33 @@ class StartTemplate:
 
     async def _start(self, order: StartOrder, action: Action, run_id: str, at: float) -> Started:
         about = decide_period(order.request, order.template)
-        params = run_params(action.params, order.request, order.template, about)
+        own, references = read_references(action.params)
+        of_event = run_params({}, order.request, order.template, about)
+        params = {**own, **of_event}
         if len(msgspec.json.encode(params)) > MAX_PARAMS_BYTES:
             raise RequestTooLarge(f"params: more than {MAX_PARAMS_BYTES} bytes of JSON")
         if action.concurrency == "one":
             await self._take_slot(order, action, run_id)
         if not templates.needs_execution(order.template, action):
-            await self._place_run(order, action, run_id, params, at)
+            # What the event contains replaces params of the action, and never names a secret.
+            known = None if references is None else under(references, own.keys() - of_event.keys())
+            await self._place_run(order, action, run_id, (params, known), at)
             return Started(run_id=run_id)
         first_run = await self._start_execution(order, action, run_id, params)
         return Started(run_id=first_run, execution_id=run_id)
 
     async def _place_run(
-        self, order: StartOrder, action: Action, run_id: str, params: dict[str, object], at: float
+        self,
+        order: StartOrder,
+        action: Action,
+        run_id: str,
+        params: tuple[dict[str, object], References | None],
+        at: float,
     ) -> None:
         submission = Submission(
             flow_name=action.flow_name or "",
-            params=params,
+            params=params[0],
+            references=params[1],
             tag=action.tag or self._default_tag,
             tenant_id=order.tenant_id,
             api_key_id=order.api_key_id,

@@ -59,6 +59,8 @@ class CommandMeter(EndMeter, Protocol):
 class Commanded(Struct, frozen=True):
     state: Execution
     is_replayed: bool = False
+    before: Execution | None = None
+    """The state that this command changed; None if it changed nothing."""
 
 
 def is_execution_id(text: str) -> bool:
@@ -130,11 +132,11 @@ class CommandExecution:
                 record = current
                 continue
             try:
-                record = await self._append(record, command, command_id, digest, decision)
+                after = await self._append(record, command, command_id, digest, decision)
             except WrongRevision:
                 record = await self._current(record)
                 continue
-            return Commanded(record.state)
+            return Commanded(after.state, before=record.state)
         raise NatsUnavailable("too many concurrent writers on this execution; retry in a moment")
 
     async def _decide(self, record: ExecutionRecord, command: Command) -> list[Payload] | Rejected:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from pyoco_server.domain.audit_trail import ChangeTarget
 from pyoco_server.domain.executions.commands import (
     Code,
     CreateExecution,
@@ -50,6 +51,7 @@ from pyoco_server.errors import (
     SnapshotTooLarge,
 )
 from pyoco_server.logs import get_logger
+from pyoco_server.usecases.audit_trail import AuditTrail
 from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.concurrency import BoundedMemory, parse_in_thread
 from pyoco_server.usecases.consistency import MAX_TRIES
@@ -88,7 +90,10 @@ class ParsedGraph(Struct, frozen=True):
 
 
 class ManageGraphs:
-    def __init__(self, graphs: GraphStore, clock: Clock, *, max_cached: int = MAX_CACHED) -> None:
+    def __init__(
+        self, graphs: GraphStore, clock: Clock, trail: AuditTrail, *, max_cached: int = MAX_CACHED
+    ) -> None:
+        self._trail = trail
         self._graphs = graphs
         self._clock = clock
         self._parsed: BoundedMemory[ParsedGraph] = BoundedMemory(max_cached, MAX_CACHED_BYTES)
@@ -112,6 +117,9 @@ class ManageGraphs:
             except SnapshotTooLarge as error:
                 raise RequestTooLarge(f"graph {graph_id}: NATS refused it: {error.detail}") from error
             log.info("graph registered", action="graph.registered", graph_id=graph_id, version=record.version)
+            before = None if newest is None else _state(newest.value)
+            target = ChangeTarget("graph", graph_id)
+            await self._trail.record(caller, "graph.put", target, before, _state(record))
             return Registered(record, is_new=True)
         raise NatsUnavailable(f"graph {graph_id} could not be written")
 
@@ -172,6 +180,10 @@ class ManageGraphs:
         parsed = ParsedGraph(graph, record.version)
         self._parsed.keep(key, parsed, size)
         return parsed
+
+
+def _state(record: GraphRecord) -> dict[str, object]:
+    return {"version": record.version, "definition": record.definition}
 
 
 def _parsed(record: GraphRecord) -> tuple[Graph, int]:
@@ -309,7 +321,7 @@ class CreateExecutions:
         try:
             record = await self._its.records.append(None, commit)
         except WrongRevision:
-            if await self._its.records.stored(execution_id) is None:  # the server that was asked is behind
+            if not await self._its.records.is_taken(execution_id):  # the server that was asked is behind
                 raise NatsUnavailable("the execution exists but is not readable yet") from None
             raise self._rejected(execution_id, wanted) from None
         self._its.nudge(commit)

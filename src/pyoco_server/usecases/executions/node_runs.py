@@ -5,8 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from pyoco_server.domain.executions.model import Execution
-from pyoco_server.domain.executions.records import CancelRun as Unwanted
-from pyoco_server.domain.executions.records import DispatchRun, RunFact
+from pyoco_server.domain.executions.records import CancelRun as Unwanted, DispatchRun, RunFact
 from pyoco_server.domain.runs.jobs import Job, Submission
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.errors import (
@@ -163,6 +162,7 @@ class NodeRuns:
             run_at=wanted.run_at,
             start_within_sec=wanted.start_within_sec,
             priority=wanted.priority,
+            references=wanted.references,
         )
         try:
             job = await self._submit_run.job_of(
@@ -205,4 +205,5 @@ def _job_of(run: RunSnapshot) -> Job:
         retry=run.retry,
         priority=run.priority,
         try_number=run.try_number,
+        references=run.references,
     )

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from pyoco_server.domain.codec import Unreadable
 from pyoco_server.domain.executions.events import Commit
@@ -76,8 +76,32 @@ class ExecutionRepository:
         held = self._memory.used(execution_id)
         return await self.stored(execution_id) if held is None else held
 
+    async def is_taken(self, execution_id: str) -> bool:
+        """Whether its log has anything, also if it was deleted."""
+        async for _ in self._log.read(execution_id):
+            return True
+        return False
+
+    async def bury(self, record: ExecutionRecord, logged: LoggedCommit, ttl_sec: float | None) -> None:
+        """Delete it by its last commit. Raises WrongRevision if the log has advanced."""
+        execution_id = record.state.execution_id
+        try:
+            await self._log.bury(logged, Revision(record.log_revision), ttl_sec)
+        finally:
+            self._memory.forget(execution_id)
+        self._index.apply([Change(execution_id, Revision(record.log_revision), logged, None)])
+        await self.erase(execution_id)
+
+    async def erase(self, execution_id: str) -> None:
+        """What is left of a deleted one."""
+        await self._log.erase(execution_id)
+        await self._cache.remove(execution_id, None)
+        self._caches.forget(execution_id)
+
     async def stored(self, execution_id: str) -> ExecutionRecord | None:
         """The cached state with later commits of the log."""
+        if self._index.is_deleted(execution_id):
+            return None
         cached = await self._cached(execution_id)
         if cached is None:
             record = await self._caught_up(execution_id, None)
@@ -148,6 +172,9 @@ class ExecutionRepository:
         is_news = revision not in self._written
         self._written.pop(revision, None)
         execution_id = logged.commit.execution_id
+        if logged.summary.deleted_at is not UNSET:
+            self._memory.forget(execution_id)
+            return False
         held = self._memory.get(execution_id)
         if held is None or held.log_revision >= revision:
             return is_news
@@ -183,6 +210,8 @@ class ExecutionRepository:
         after = Revision(0 if record is None else record.log_revision)
         start, heard_of = record, self._index.version(execution_id)
         async for logged, revision in self._log.read(execution_id, after):
+            if logged is not None and logged.summary.deleted_at is not UNSET:
+                return None
             if logged is not None:
                 record = advance(record, logged.commit, revision)
             elif record is not None:  # the log goes on behind it, so its place counts

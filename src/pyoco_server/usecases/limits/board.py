@@ -26,14 +26,13 @@ from pyoco_server.domain.limits.holders import (
     standing_of,
 )
 from pyoco_server.domain.limits.model import Limit, LimitRecord, limits_anew
-from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
-from pyoco_server.domain.runs.model import replace as replace_run
+from pyoco_server.domain.runs.model import RunSnapshot, RunStatus, replace as replace_run
 from pyoco_server.usecases.limits.definitions import LimitDefinitions
 from pyoco_server.usecases.limits.lines import Line, Plan, WaitingLines
 from pyoco_server.usecases.ports.stores import Change, Versioned
 
 MAX_ENDED = 100_000
-"""Ended runs to remember, because their places may still be in a record."""
+"""Ended runs to remember: their places may still be in a record, and they in an answer on its way."""
 
 
 Timed = str | Line | tuple[str | None, str]
@@ -44,9 +43,9 @@ class LimitBoard:
     def __init__(self) -> None:
         self.definitions = LimitDefinitions()
         self.changed = asyncio.Event()
+        """Somebody may be next."""
         self.in_use = asyncio.Event()
         """There are limits, pauses or runs that they concern."""
-        """Somebody may be next."""
         self.sorting = asyncio.Event()
         """Runs have to be sorted."""
         self._records: dict[KeyId, Versioned[Holders]] = {}
@@ -188,7 +187,7 @@ class LimitBoard:
         for change in changes:
             run, known = change.value, self._runs.get(change.key)
             if run is None or run.status.is_terminal:
-                if known is not None or change.key in self._holding:
+                if known is not None or self.in_use.is_set():  # a read that began before may be answered late
                     self.end(change.key, change.revision)
             elif run.limits is not None:
                 self.note(standing_of(run, change.revision))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from msgspec import Struct, to_builtins
+from msgspec import to_builtins
 
 from pyoco_server.domain.audit_trail import ChangeTarget
 from pyoco_server.domain.inputs import MAX_FLOW_NAME, is_tag, nearest
@@ -17,7 +17,7 @@ from pyoco_server.domain.limits.model import (
     new_limit,
     pause_key,
 )
-from pyoco_server.domain.limits.views import LimitKeyView, LimitView, limit_view
+from pyoco_server.domain.limits.views import LimitKeys, LimitKeyView, LimitList, LimitView, limit_view
 from pyoco_server.domain.runs.listing import Place, cursor_at, digest_of, place_of
 from pyoco_server.errors import InvalidRequest, LimitNotFound, NatsUnavailable
 from pyoco_server.logs import get_logger
@@ -31,16 +31,6 @@ from pyoco_server.usecases.ports.stores import Clock, Store, Versioned, WrongRev
 log = get_logger(__name__)
 
 MAX_TRIES = 100
-
-
-class LimitPage(Struct, frozen=True):
-    items: list[LimitView]
-    next_cursor: str | None
-
-
-class KeyPage(Struct, frozen=True):
-    items: list[LimitKeyView]
-    next_cursor: str | None
 
 
 class ManageLimits:
@@ -93,7 +83,7 @@ class ManageLimits:
         assert isinstance(stored.value, Limit)  # noqa: S101 - its key says so
         return self._view(stored.value)
 
-    async def page(self, cursor: str | None, limit: int, caller: Caller) -> LimitPage:
+    async def page(self, cursor: str | None, limit: int, caller: Caller) -> LimitList:
         """By name."""
         await self._follow.definitions_known()
         known = self._board.definitions.limits(caller.tenant_id)
@@ -102,9 +92,9 @@ class ManageLimits:
         names = sorted(name for name in known if name > after)
         shown = [self._view(known[name].value) for name in names[:limit]]
         more = len(names) > limit
-        return LimitPage(shown, cursor_at(Place(0.0, shown[-1].name), of) if more else None)
+        return LimitList(shown, cursor_at(Place(0.0, shown[-1].name), of) if more else None)
 
-    async def keys(self, name: str, cursor: str | None, limit: int, caller: Caller) -> KeyPage:
+    async def keys(self, name: str, cursor: str | None, limit: int, caller: Caller) -> LimitKeys:
         """Keys with holders or waiting runs, in order. Raises LimitNotFound."""
         await self._stored(name, caller)
         of = digest_of("limit keys", caller.tenant_id, name)
@@ -119,7 +109,7 @@ class ManageLimits:
         ]
         used = [one for one in found if one.holders or one.waiting]
         more = len(used) > limit
-        return KeyPage(used[:limit], cursor_at(Place(0.0, used[limit - 1].key), of) if more else None)
+        return LimitKeys(used[:limit], cursor_at(Place(0.0, used[limit - 1].key), of) if more else None)
 
     def _view(self, limit: Limit) -> LimitView:
         keys = self._board.keys(limit.tenant_id, limit.name)

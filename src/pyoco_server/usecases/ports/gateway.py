@@ -6,6 +6,7 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Struct
 
 from pyoco_server.domain.audit_trail import AuditEntry
+from pyoco_server.domain.bulk import BulkChunk, BulkRecord
 from pyoco_server.domain.events.audit import AuditRecord, StoredEvent
 from pyoco_server.domain.events.imports import ImportMark
 from pyoco_server.domain.events.receipts import KeptResume, Receipt, Slot, WaitPlace
@@ -24,6 +25,10 @@ from pyoco_server.domain.limits.model import LimitRecord
 from pyoco_server.domain.queues import QueueRecord
 from pyoco_server.domain.runs.listing import Place
 from pyoco_server.domain.schedules.model import Schedule, TickPage
+from pyoco_server.domain.secrets.model import SecretRecord, VariableRecord
+from pyoco_server.domain.stats.records import Bucket, CountPosition, RunEnd, StatsRecord
+from pyoco_server.errors import InvalidListQuery
+from pyoco_server.usecases.ports.alerts import AlertsBackend
 from pyoco_server.usecases.ports.queues import QueueLanes, QueueStore
 from pyoco_server.usecases.ports.runs import GatewayBackend
 from pyoco_server.usecases.ports.stores import Change, Feed, MeasuredClock, Revision, Store
@@ -51,6 +56,17 @@ class ExecutionLog(Protocol):
 
     async def append(self, logged: LoggedCommit, expected: Revision) -> Revision:
         """Raises WrongRevision if the log has advanced beyond `expected`."""
+        ...
+
+    async def bury(self, logged: LoggedCommit, expected: Revision, ttl_sec: float | None = None) -> None:
+        """Append the last commit of a deleted execution. `ttl_sec`: how long it keeps the id taken.
+
+        Raises WrongRevision like `append`.
+        """
+        ...
+
+    async def erase(self, execution_id: str) -> None:
+        """Remove all commits but the last."""
         ...
 
     def read(
@@ -98,6 +114,11 @@ class ExecutionIndex(Protocol):
 
     def has_ended(self, execution_id: str) -> bool:
         """Whether it is known to have ended; False if unknown."""
+        ...
+
+    def is_deleted(self, execution_id: str) -> bool: ...
+    def ended_before(self, at: float, limit: int) -> list[str]:
+        """Executions of all tenants that ended before this time, the oldest first."""
         ...
 
     def counts(self, tenant_id: str | None) -> dict[ExecutionStatus, int]: ...
@@ -269,6 +290,32 @@ class Waits(Protocol):
         ...
 
 
+# Statistics
+
+
+MAX_STATS_BYTES = 128 * 1024 * 1024
+
+
+def check_stats_size(size: int) -> None:
+    """Raises InvalidListQuery."""
+    if size > MAX_STATS_BYTES:
+        raise InvalidListQuery(
+            f"invalid list query: since: more than {MAX_STATS_BYTES // 1024**2} MB of records; "
+            "choose a shorter time"
+        )
+
+
+class StatsRecords(Store[StatsRecord], Protocol):
+    async def between(
+        self, tenant_id: str | None, bucket: Bucket, since: float, until: float
+    ) -> list[tuple[int, bytes]]:
+        """Starts and records, as JSON, of the buckets that start in this time, oldest first.
+
+        `tenant_id` None: of all tenants. Raises InvalidListQuery if they have more than `MAX_STATS_BYTES`.
+        """
+        ...
+
+
 # All levels
 
 
@@ -276,7 +323,14 @@ class ServerBackend(GatewayBackend, ExecutionBackend, Protocol):
     """What a gateway needs."""
 
     @property
+    def secrets(self) -> ListedStore[SecretRecord]: ...
+    @property
+    def variables(self) -> ListedStore[VariableRecord]: ...
+
+    @property
     def events(self) -> EventsBackend: ...
+    @property
+    def alerts(self) -> AlertsBackend: ...
     @property
     def shared_clock(self) -> MeasuredClock: ...
     @property
@@ -297,6 +351,21 @@ class ServerBackend(GatewayBackend, ExecutionBackend, Protocol):
     def queue_feed(self) -> Feed[QueueRecord]: ...
     @property
     def lanes(self) -> QueueLanes: ...
+    @property
+    def bulk_operations(self) -> Store[BulkRecord]: ...
+    @property
+    def bulk_feed(self) -> Feed[BulkRecord]: ...
+    @property
+    def bulk_chunks(self) -> Store[BulkChunk]: ...
+    @property
+    def stats_records(self) -> StatsRecords: ...
+    @property
+    def count_positions(self) -> Store[CountPosition]: ...
+    @property
+    def run_end_feed(self) -> Feed[RunEnd]:
+        """The run bucket, for statistics."""
+        ...
+
     @property
     def limits(self) -> Store[LimitRecord]: ...
     @property

@@ -10,6 +10,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from pyoco_server.domain.auth import ApiKeyRecord
+from pyoco_server.domain.dead_letters import LetterMark, StoredLetter
 from pyoco_server.domain.executions.records import GraphRecord, GraphSummary
 from pyoco_server.domain.fleet import WorkerRecord
 from pyoco_server.domain.limits.holders import Standing
@@ -19,9 +20,19 @@ from pyoco_server.domain.runs.jobs import DeadLetter, Job
 from pyoco_server.domain.runs.listing import Place, RunFilter
 from pyoco_server.domain.runs.logs import LogLine, LogRecord
 from pyoco_server.domain.runs.model import FlowFile, RunSnapshot, RunStatus
+from pyoco_server.domain.secrets.model import SecretRecord, VariableRecord
 from pyoco_server.domain.wheels import InstalledWheel, Wheel, WheelEvent
 from pyoco_server.usecases.ports.queues import JobSources
-from pyoco_server.usecases.ports.stores import Change, Feed, FeedPosition, Revision, Storage, Store, Versioned
+from pyoco_server.usecases.ports.stores import (
+    NO_HORIZON,
+    Change,
+    Feed,
+    FeedPosition,
+    Revision,
+    Storage,
+    Store,
+    Versioned,
+)
 
 RunStore = Store[RunSnapshot]
 WorkerStore = Store[WorkerRecord]
@@ -62,21 +73,45 @@ class IndexedPage(Struct, frozen=True):
     """Summaries of the runs as JSON."""
     places: list[Place]
     """Ids of the runs, in the same order."""
+    statuses: list[RunStatus]
     more_after: Place | None
     """Start of the next page; None after the last."""
 
 
 class RunIndex(Protocol):
-    """A cache of the run store for lists and counts. It can be rebuilt."""
+    """A cache of the run store for lists and counts. It can be rebuilt.
+
+    Methods raise IndexLost if what was stored cannot be read or written any more.
+    """
 
     @property
     def position(self) -> FeedPosition | None: ...
-    def clear(self) -> None: ...
+    @property
+    def is_lost(self) -> bool:
+        """Whether it is empty until it is filled again, after `clear`."""
+        ...
+
+    def clear(self, horizon: Revision = NO_HORIZON) -> None:
+        """`horizon`: up to this revision, changes are the only ones of their run."""
+        ...
+
     def apply(self, changes: Sequence[Change[RunSnapshot]], position: FeedPosition) -> None: ...
     def expire(self, now: float) -> int: ...
     def forget(self, run_id: str) -> None: ...
     def page(self, wanted: RunFilter, after: Place | None, limit: int) -> IndexedPage: ...
+    def ended_before(self, at: float, limit: int) -> list[str]:
+        """Runs of all tenants that ended before this time."""
+        ...
+
+    def matching(self, wanted: RunFilter) -> list[str]:
+        """Ids of all that match at this moment, newest first."""
+        ...
+
     def counts(self, tenant_id: str | None) -> dict[RunStatus, int]: ...
+    def counts_within(self, wanted: RunFilter, most: int) -> dict[RunStatus, int]:
+        """By the tenant, flow and tag of a filter, up to `most` of each status."""
+        ...
+
     def flows(self, tenant_id: str | None, after: str, limit: int) -> Sequence[str]:
         """Names of flows that have runs, in order, following `after`."""
         ...
@@ -86,6 +121,7 @@ class RunIndex(Protocol):
         ...
 
     def is_of(self, run_id: str, tenant_id: str) -> bool: ...
+    def knows(self, run_id: str) -> bool: ...
     def is_known(self, change: Change[RunSnapshot]) -> bool:
         """Whether the index has this state of the run, apart from its heartbeat."""
         ...
@@ -94,8 +130,12 @@ class RunIndex(Protocol):
         """All active runs that limits concern."""
         ...
 
-    def unfinished(self) -> Iterable[tuple[str, Revision, RunStatus]]:
-        """All active runs of all tenants, with their known revisions."""
+    def unfinished(self, *statuses: RunStatus) -> Iterable[tuple[str, Revision, RunStatus]]:
+        """All active runs of all tenants, or those with one of the statuses, with their known revisions."""
+        ...
+
+    def active(self, status: RunStatus, after: Revision, limit: int) -> Sequence[tuple[str, Revision, bytes]]:
+        """Runs of all tenants with a status that is not final, after a revision; with summaries as JSON."""
         ...
 
     def close(self) -> None: ...
@@ -317,6 +357,10 @@ class TaskLogs(Protocol):
         """Send lines to current followers without storing them."""
         ...
 
+    async def remove(self, run_id: str) -> None:
+        """Remove what is stored of a run."""
+        ...
+
     def read(self, run_id: str, after: int = 0) -> AsyncGenerator[LogRecord, None]:
         """Records stored after `after`, in storage order."""
         ...
@@ -340,10 +384,35 @@ class RunSignals(Protocol):
 
 
 class DeadLetters(Protocol):
-    async def publish(self, letter: DeadLetter, tag: str) -> None: ...
+    async def publish(self, letter: DeadLetter, tag: str, tenant_id: str | None = None) -> None:
+        """The tenant is stored beside the letter, not in it."""
+        ...
 
+
+class LetterWindow(Struct, frozen=True):
+    """A stretch of the dead letters."""
+
+    items: list[StoredLetter]
+    """Newest first."""
+    start: int
+    """The lowest number that was read."""
+    first: int
+    """The lowest number that there is."""
+
+
+class DeadLetterStore(DeadLetters, Protocol):
     async def count(self) -> int:
         """The number of stored records."""
+        ...
+
+    async def before(self, number: int | None, limit: int) -> LetterWindow:
+        """The letters with the `limit` numbers before this one; None: the newest. Some may be gone."""
+        ...
+
+    async def get(self, number: int) -> StoredLetter | None: ...
+
+    async def remove(self, number: int) -> bool:
+        """False: there was none."""
         ...
 
 
@@ -365,6 +434,10 @@ class WorkerBackend(Protocol):
     @property
     def run_signals(self) -> RunSignals: ...
     @property
+    def secrets(self) -> Store[SecretRecord]: ...
+    @property
+    def variables(self) -> Store[VariableRecord]: ...
+    @property
     def is_available(self) -> bool:
         """Whether the backend is connected."""
         ...
@@ -380,6 +453,10 @@ class Backend(WorkerBackend, Protocol):
 class GatewayBackend(Backend, Protocol):
     """The ports of a gateway, including the feeds."""
 
+    @property
+    def dead_letters(self) -> DeadLetterStore: ...
+    @property
+    def letter_marks(self) -> Store[LetterMark]: ...
     @property
     def run_feed(self) -> Feed[RunSnapshot]: ...
     @property

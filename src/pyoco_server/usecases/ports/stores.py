@@ -3,7 +3,7 @@
 Every method may raise `NatsUnavailable`: the store did not reply in time, and the outcome is unknown.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Generic, NewType, Protocol, TypeVar
 
 from msgspec import Struct
@@ -63,6 +63,9 @@ class Change(Struct, Generic[T], frozen=True):
     """Time of storage by the store's clock; None: unknown."""
 
 
+NO_HORIZON = Revision(0)
+
+
 class FeedBatch(Struct, Generic[T], frozen=True):
     changes: list[Change[T]]
     position: FeedPosition
@@ -70,6 +73,10 @@ class FeedBatch(Struct, Generic[T], frozen=True):
     """Everything read before is void, because the stream was replaced."""
     is_caught_up: bool
     """The feed had caught up when this batch was created."""
+    pending: int = 0
+    """How many changes are left, as far as known."""
+    horizon: Revision = NO_HORIZON
+    """Of a reset: no key has two changes up to this revision."""
 
 
 class Feed(Protocol[T]):
@@ -90,6 +97,11 @@ class Feed(Protocol[T]):
 
 class Storage(Protocol):
     """The storage behind all ports."""
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Bytes by stream, as of the last check."""
+        ...
 
     async def check(self) -> None:
         """Raises NatsUnavailable unless a test write is stored. Recreates deleted streams."""

@@ -13,11 +13,13 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 
+from pyoco_server.domain.audit_trail import ChangeTarget
 from pyoco_server.domain.inputs import is_run_id
 from pyoco_server.domain.runs.changes import ConvergeCancel, Refusal, RequestCancel
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.errors import NatsUnavailable, RunNotFound
 from pyoco_server.logs import best_effort, get_logger
+from pyoco_server.usecases.audit_trail import AuditTrail
 from pyoco_server.usecases.auth import Caller, may_see
 from pyoco_server.usecases.concurrency import wait_at_most
 from pyoco_server.usecases.consistency import OwnWrites, change_run
@@ -138,19 +140,35 @@ class CancelRun:
         own_writes: OwnWrites,
         keep_cancels: ReassertCancels,
         clock: Clock,
+        trail: AuditTrail,
     ) -> None:
         self._runs = runs
         self._queue = queue
         self._own_writes = own_writes
         self._keep_cancels = keep_cancels
         self._clock = clock
+        self._trail = trail
 
     async def __call__(self, run_id: str, caller: Caller, reason: str | None) -> RunSnapshot:
         """The run after the request: CANCELLING, or ended before."""
+        current = await self._visible(run_id, caller)
+        asked = await self._ask(run_id, current, RequestCancel(requested_by=caller.name, reason=reason))
+        if asked.status is RunStatus.CANCELLING and current.value.status is not RunStatus.CANCELLING:
+            before = {"status": current.value.status}
+            after = {"status": asked.status, "reason": reason}
+            await self._trail.record(caller, "run.cancel", ChangeTarget("run", run_id), before, after)
+        return asked
+
+    async def unrecorded(self, run_id: str, caller: Caller, reason: str) -> RunSnapshot:
+        """The same for one of many, which leave one record together."""
+        current = await self._visible(run_id, caller)
+        return await self._ask(run_id, current, RequestCancel(requested_by=caller.name, reason=reason))
+
+    async def _visible(self, run_id: str, caller: Caller) -> Versioned[RunSnapshot]:
         current = await self._runs.get(run_id) if is_run_id(run_id) else None
         if current is None or not may_see(caller, current.value):
             raise RunNotFound
-        return await self._ask(run_id, current, RequestCancel(requested_by=caller.name, reason=reason))
+        return current
 
     async def of_system(self, run_id: str, requested_by: str, reason: str) -> None:
         """A cancel by the server itself. No effect on a missing run."""

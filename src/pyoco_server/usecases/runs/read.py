@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from contextlib import aclosing
 
+import msgspec
 from msgspec import Struct
 
 from pyoco_server.domain.fleet import ALIVE, WorkerRecord, observed_state
@@ -13,19 +14,18 @@ from pyoco_server.domain.queues import Pause, WaitingFor, waiting_for
 from pyoco_server.domain.runs.listing import (
     Place,
     RunFilter,
+    RunSummary,
     decode_cursor,
     encode_cursor,
 )
 from pyoco_server.domain.runs.logs import LogLine, LogRecord, in_order
-from pyoco_server.domain.runs.model import RunSnapshot, RunStatus, replace
+from pyoco_server.domain.runs.model import HELD, RunSnapshot, RunStatus, replace
 from pyoco_server.errors import InvalidRequest, RunNotFound
 from pyoco_server.usecases.auth import Caller, may_see
 from pyoco_server.usecases.consistency import OwnWrites
 from pyoco_server.usecases.fleet import FollowWorkers
 from pyoco_server.usecases.limits.gate import LimitGate
-from pyoco_server.usecases.ports.runs import RunIndex, RunStore, TaskLogs
-
-_HELD = frozenset({RunStatus.RUNNING, RunStatus.CANCELLING})
+from pyoco_server.usecases.ports.runs import IndexedPage, RunIndex, RunStore, TaskLogs
 
 
 class RunView(Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class ReadRun:
             return RunView(snapshot=run)
         state = observed_state(worker, self._workers.silent_for(worker), self._disconnect_timeout)
         return RunView(
-            snapshot=run,
+            snapshot=self._workers.refreshed(run),
             worker_alive=state in ALIVE,
             worker_heartbeat_at=worker.last_heartbeat_at,
             worker_tags=worker.tags,
@@ -77,12 +77,14 @@ class ReadRun:
 
     def _worker_of(self, snapshot: RunSnapshot) -> WorkerRecord | None:
         """The worker's state matters only for a held run."""
-        if snapshot.worker_id is None or snapshot.status not in _HELD:
+        if snapshot.worker_id is None or snapshot.status not in HELD:
             return None
         return self._workers.records.get(snapshot.worker_id)
 
 
 # Pages of runs, from the index.
+
+_decode_summary = msgspec.json.Decoder(RunSummary).decode
 
 
 class RunPage(Struct, frozen=True):
@@ -92,8 +94,11 @@ class RunPage(Struct, frozen=True):
 
 
 class ListRuns:
-    def __init__(self, runs: RunStore, index: RunIndex, own_writes: OwnWrites) -> None:
+    def __init__(
+        self, runs: RunStore, index: RunIndex, own_writes: OwnWrites, workers: FollowWorkers
+    ) -> None:
         self._runs = runs
+        self._workers = workers
         self._index = index
         self._own_writes = own_writes
 
@@ -102,14 +107,21 @@ class ListRuns:
         await self._own_writes.are_visible()
         page = self._index.page(wanted, after, limit)
         next_cursor = None if page.more_after is None else encode_cursor(page.more_after, wanted)
-        items = await self._details(page.places) if full else page.summaries
+        items = await self._details(page.places) if full else self._shown(page)
         return RunPage(items, next_cursor)
+
+    def _shown(self, page: IndexedPage) -> list[bytes]:
+        """Only a running run has to be decoded: its heartbeat may be that of its worker."""
+        return [
+            msgspec.json.encode(self._workers.refreshed(_decode_summary(data))) if status in HELD else data
+            for data, status in zip(page.summaries, page.statuses, strict=True)
+        ]
 
     async def _details(self, places: list[Place]) -> list[RunSnapshot]:
         """Skips runs removed meanwhile."""
         stored = await asyncio.gather(*(self._runs.get(place.run_id) for place in places))
         return [
-            replace(entry.value, updated_at=place.updated_at)
+            replace(self._workers.refreshed(entry.value), updated_at=place.updated_at)
             for entry, place in zip(stored, places, strict=True)
             if entry is not None
         ]

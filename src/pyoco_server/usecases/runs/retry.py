@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
+from pyoco_server.domain.audit_trail import ChangeTarget
 from pyoco_server.domain.fleet import KEPT_TASKS
 from pyoco_server.domain.inputs import is_run_id
 from pyoco_server.domain.runs.changes import LinkRetry
@@ -17,14 +18,16 @@ from pyoco_server.domain.runs.model import (
     kept_tasks_of,
     replace,
 )
-from pyoco_server.errors import InvalidRequest, NatsUnavailable, RunNotFound, RunNotRetriable
+from pyoco_server.errors import InvalidRequest, NatsUnavailable, NotCountedYet, RunNotFound, RunNotRetriable
 from pyoco_server.logs import best_effort, get_logger
+from pyoco_server.usecases.audit_trail import AuditTrail
 from pyoco_server.usecases.auth import Caller, may_see
 from pyoco_server.usecases.consistency import change_run, write
 from pyoco_server.usecases.fleet import ListWorkers
 from pyoco_server.usecases.ports.runs import FlowFileStore, RunIndex, RunStore
 from pyoco_server.usecases.ports.stores import Change, Clock, WrongRevision
 from pyoco_server.usecases.runs.submit import SubmitOnce, SubmitRun, Submitted, is_first_try_pending
+from pyoco_server.usecases.stats.count import CountedEnds
 
 log = get_logger(__name__)
 
@@ -33,6 +36,8 @@ USED_AGAIN_SEC = 86_400.0
 UNUSED_SEC = 2 * USED_AGAIN_SEC
 """When a file without runs is removed. Longer than that: a submit may be between file and run."""
 COLLECT_INTERVAL_SEC = 3600.0
+LINK_PATIENCE_SEC = 1.5
+"""For a request; after that the run is linked in the background."""
 
 
 class FlowFiles:
@@ -90,6 +95,8 @@ class RetryRun:
         files: FlowFiles,
         workers: ListWorkers,
         links: "LinkRetries",
+        *,
+        trail: AuditTrail,
     ) -> None:
         self._runs = runs
         self._submit = submit
@@ -97,6 +104,7 @@ class RetryRun:
         self._files = files
         self._workers = workers
         self._links = links
+        self._trail = trail
 
     async def __call__(self, run_id: str, caller: Caller, wanted: Retry) -> tuple[Submitted, Submission]:
         """The new run, and what was submitted."""
@@ -109,8 +117,24 @@ class RetryRun:
         else:
             submitted = await self._submit_once(submission, wanted.key)
         with best_effort(log, "run.link", NatsUnavailable, run_id=run_id):  # the feed links it, too
-            await self._links.link(run_id, submitted.run_id)
+            await self._links.link(run_id, submitted.run_id, LINK_PATIENCE_SEC)
+        if not submitted.is_replayed:
+            await self._record(run_id, submitted.run_id, caller, wanted)
         return submitted, submission
+
+    async def _record(self, old: str, new: str, caller: Caller, wanted: Retry) -> None:
+        after = {"run_id": new, "from": "failed" if wanted.from_failed else "start"}
+        await self._trail.record(caller, "run.retry", ChangeTarget("run", old), None, after)
+
+    async def as_run(self, run: RunSnapshot, caller: Caller, new_run_id: str) -> None:
+        """Retry it from the start as a run with this id, which exists once however often this is called.
+
+        It was accepted before, so it is not refused because a worker is away. Raises RunNotRetriable.
+        """
+        submission = await self._submission(run, caller, Retry())
+        await self._submit.place_new(submission, new_run_id)
+        with best_effort(log, "run.link", NatsUnavailable, run_id=run.run_id):  # the feed links it, too
+            await self._links.link(run.run_id, new_run_id, LINK_PATIENCE_SEC)
 
     async def _submission(self, run: RunSnapshot, caller: Caller, wanted: Retry) -> Submission:
         if not run.status.is_terminal:
@@ -148,20 +172,26 @@ class RetryRun:
 class LinkRetries:
     """Records in an ended run which run repeats it. A gateway may die between the new run and this."""
 
-    def __init__(self, runs: RunStore, clock: Clock) -> None:
+    def __init__(self, runs: RunStore, clock: Clock, counted: CountedEnds) -> None:
         self._runs = runs
         self._clock = clock
+        self._counted = counted
         self._waiting: dict[str, str] = {}
         self._wake = asyncio.Event()
 
-    async def link(self, old: str, new: str) -> None:
-        await change_run(self._runs, old, LinkRetry(new), self._clock)
+    async def link(self, old: str, new: str, patience_sec: float | None = None) -> None:
+        """Raises NotCountedYet: the link replaces what the statistics count."""
+        run = await self._runs.get(old)
+        if run is None or not run.value.status.is_terminal or (run.value.retried_as or "") >= new:
+            return
+        await self._counted.require(run, patience_sec)
+        await change_run(self._runs, old, LinkRetry(new), self._clock, known=run)
 
     def look(self, changes: Iterable[Change[RunSnapshot]]) -> None:
         """Called for every change of a run. A gateway that was down may see only the end of one."""
         for change in changes:
             run = change.value
-            if run is None or run.retried_from is None:
+            if run is None or run.retried_from is None or not is_run_id(run.retried_from):
                 continue
             if is_first_try_pending(run) or run.status.is_terminal:
                 self._waiting[change.key] = run.retried_from
@@ -173,6 +203,12 @@ class LinkRetries:
             self._wake.clear()
             while self._waiting:
                 new, old = next(iter(self._waiting.items()))
+                self._waiting.pop(new)
                 with best_effort(log, "run.link", NatsUnavailable, run_id=old):
-                    await self.link(old, new)
-                self._waiting.pop(new, None)
+                    await self._link(old, new)
+
+    async def _link(self, old: str, new: str) -> None:
+        try:
+            await self.link(old, new)
+        except NotCountedYet:
+            self._waiting[new] = old  # it waits its turn again

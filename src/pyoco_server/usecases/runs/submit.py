@@ -21,6 +21,7 @@ from pyoco_server.errors import (
     NatsUnavailable,
     OrphanRunSuspected,
     PyocoServerError,
+    Unresolvable,
 )
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.fleet import ListWorkers
@@ -45,7 +46,7 @@ class SubmitRun:
         clock: Clock,
         new_run_id: Callable[[], str],
         on_written: Callable[[Revision], None] = lambda _: None,
-        retention_sec: float = 0.0,
+        retention_sec: float | None = None,
         *,
         expire_at: Callable[[str, float], Awaitable[None]] | None = None,
         keep_file: Callable[[str | None, str, str], Awaitable[None]] | None = None,
@@ -53,20 +54,23 @@ class SubmitRun:
         complete: Callable[[Submission], Awaitable[Submission]] | None = None,
         choose_lane: Callable[[Job], Awaitable[Job]] | None = None,
         limits: LimitGate | None = None,
+        require_resolvable: Callable[[Submission], Awaitable[None]] | None = None,
     ) -> None:
-        """`retention_sec`: retention of a run after its end; 0: set by its worker.
+        """`retention_sec`: retention of a run after its end; 0: for ever, None: set by gateways.
 
         `keep_file`: keeps a flow.yaml (tenant, hash, text) for retries. `check_request`: refuses requests of
         clients; what was accepted before, such as a schedule, must not fail because a worker is away.
+        `require_resolvable`: the same for secrets and variables, which have to be read.
         `complete`: adds the defaults of the flow, for runs from every source. `choose_lane`: without, all
         jobs go to the plain lane.
         """
         self._complete = complete
-        self.check_request = check_request
+        self._check_request = check_request
+        self._require_resolvable = require_resolvable
         self._keep_file = keep_file
         self._choose_lane = choose_lane
         self._limits = limits
-        self._retention_sec = retention_sec or None
+        self._retention_sec = retention_sec
         self._runs = runs
         self._queue = queue
         self._clock = clock
@@ -74,9 +78,15 @@ class SubmitRun:
         self._on_written = on_written
         self._expire_at = expire_at
 
+    async def check_request(self, submission: Submission) -> None:
+        """Raises InvalidRequest or Unresolvable."""
+        self._check_request(submission)
+        if self._require_resolvable is not None:
+            await self._require_resolvable(submission)
+
     async def __call__(self, submission: Submission) -> RunSnapshot:
         """Raises NatsUnavailable or RequestTooLarge if the run was not accepted; then nothing is stored."""
-        self.check_request(submission)
+        await self.check_request(submission)
         job = await self.job_of(submission, self._new_run_id(), self._clock())
         snapshot = self._pending(job)
         revision: Revision | None = None
@@ -162,6 +172,12 @@ class SubmitRun:
         found = await self._runs.get(job.run_id)
         if found is not None and is_first_try_pending(found.value):
             await self._enqueue_first(job, found)
+
+    async def place_new(self, submission: Submission, run_id: str) -> None:
+        """Place a run with an id that its caller derived; see `place_derived`."""
+        job = await self.job_of(submission, run_id, self._clock())
+        await self._keep_file_of(job)
+        await self.place_derived(job)
 
     async def place_derived(self, job: Job) -> None:
         """Place a run with a derived id, which exists once however often it is placed.
@@ -299,9 +315,9 @@ class SubmitOnce:
         place, wanted = claim_key(submission.tenant_id, key), request_digest(submission)
         try:
             # What is refused must not use up its key.
-            self._submit_run.check_request(submission)
+            await self._submit_run.check_request(submission)
             job = await self._submit_run.job_of(submission, self._new_run_id(), self._clock())
-        except InvalidRequest:
+        except (InvalidRequest, Unresolvable):
             earlier = await self._accepted_before(submission, place, wanted)
             if earlier is None:
                 raise

@@ -9,11 +9,12 @@ from itertools import chain
 from msgspec import Struct
 
 from pyoco_server.domain.inputs import is_run_id
-from pyoco_server.domain.runs.listing import RunSummary, changed_at, is_beat, summary
+from pyoco_server.domain.runs.listing import RunFilter, RunSummary, changed_at, is_beat, summary
 from pyoco_server.domain.runs.logs import LogLine
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.errors import GatewayOverloaded, RunNotFound
 from pyoco_server.usecases.auth import Caller, may_see
+from pyoco_server.usecases.fleet import FollowWorkers
 from pyoco_server.usecases.ports.runs import RunIndex, RunStore, TaskLogs
 from pyoco_server.usecases.ports.stores import Change, Clock, Revision, Versioned
 
@@ -222,7 +223,10 @@ class WatchRequest(Struct, frozen=True, kw_only=True):
 
 
 class WatchRun:
-    def __init__(self, runs: RunStore, task_logs: TaskLogs, hub: WatchHub, clock: Clock) -> None:
+    def __init__(
+        self, runs: RunStore, task_logs: TaskLogs, hub: WatchHub, clock: Clock, workers: FollowWorkers
+    ) -> None:
+        self._workers = workers
         self._runs = runs
         self._task_logs = task_logs
         self._hub = hub
@@ -241,21 +245,26 @@ class WatchRun:
             async with aclosing(self._events(wanted, watcher)) as events:
                 yield events
 
+    def _refreshed(self, event: WatchEvent) -> WatchEvent:
+        if not isinstance(event, Versioned):
+            return event
+        return Versioned(self._workers.refreshed(event.value), event.revision)
+
     async def _events(self, wanted: WatchRequest, watcher: Watcher) -> AsyncGenerator[WatchEvent, None]:
         current = await self._runs.get(wanted.run_id)
         if current is None:
             return
         if current.value.status.is_terminal:
             if _is_news(current, wanted):
-                yield current
+                yield self._refreshed(current)
             return
         # Before the first event, so that a client that reads the log after it misses no line.
         stop = await self._task_logs.follow(wanted.run_id, watcher.printed)
         try:
             if _is_news(current, wanted):
-                yield current
+                yield self._refreshed(current)
             async for event in self._changes(watcher, current.revision, wanted.timeout):
-                yield event
+                yield self._refreshed(event)
         finally:
             await stop()
 
@@ -294,6 +303,8 @@ GATHER_SEC = 0.2
 """Minimum time between two events, so that thousands of changes per second become a few events."""
 
 
+MAX_COUNTED = 10_000
+"""Runs of a status within a filter. Unlike those of all runs, they are counted for every event."""
 NOTHING = ListNews([], [], is_partial=False)
 
 
@@ -306,28 +317,38 @@ class ListChange(Struct, frozen=True):
 
 
 class WatchRuns:
-    def __init__(self, index: RunIndex, hub: WatchHub) -> None:
+    def __init__(self, index: RunIndex, hub: WatchHub, workers: FollowWorkers) -> None:
+        self._workers = workers
         self._index = index
         self._hub = hub
 
     @asynccontextmanager
-    async def watching(self, caller: Caller) -> AsyncIterator[AsyncIterator[ListChange]]:
-        """Register a watcher and return its events. Raises GatewayOverloaded."""
+    async def watching(self, caller: Caller, counted: RunFilter) -> AsyncIterator[AsyncIterator[ListChange]]:
+        """Register a watcher and return its events. Raises GatewayOverloaded.
+
+        `counted`: the runs to count, by flow and tag. Changes are those of all runs.
+        """
         with self._hub.watching_list(lambda change: self._sees(caller, change)) as watcher:
-            async with aclosing(self._events(caller, watcher)) as events:
+            async with aclosing(self._events(counted, watcher)) as events:
                 yield events
 
-    async def _events(self, caller: Caller, watcher: ListWatcher) -> AsyncGenerator[ListChange, None]:
+    async def _events(self, counted: RunFilter, watcher: ListWatcher) -> AsyncGenerator[ListChange, None]:
         """First the counts alone, so that a client that reads the list after them misses nothing."""
-        yield self._change(caller, NOTHING)
+        yield self._change(counted, NOTHING)
         while not watcher.is_over:
             news = await watcher.next(HEARTBEAT_SEC)
             if not watcher.is_over:
-                yield self._change(caller, news or NOTHING)
+                yield self._change(counted, news or NOTHING)
                 await asyncio.sleep(GATHER_SEC)
 
-    def _change(self, caller: Caller, news: ListNews) -> ListChange:
-        return ListChange(news.changed, news.removed, self._index.counts(caller.tenant_id), news.is_partial)
+    def _change(self, counted: RunFilter, news: ListNews) -> ListChange:
+        changed = [self._workers.refreshed(run) for run in news.changed]
+        return ListChange(changed, news.removed, self._counts(counted), news.is_partial)
+
+    def _counts(self, counted: RunFilter) -> dict[RunStatus, int]:
+        if counted.flow is None and counted.tag is None:
+            return self._index.counts(counted.tenant_id)
+        return self._index.counts_within(counted, MAX_COUNTED)
 
     def _sees(self, caller: Caller, change: Change[RunSnapshot]) -> bool:
         if caller.tenant_id is None:

@@ -168,11 +168,12 @@ class ManageSchedules:
         """Raises WorkflowConflict if the target cannot be started."""
         again = self._new_id()
         at = round(self._clock(), 3)
-        found = await self._change(schedule_id, caller, "trigger", lambda it: triggered(it, again, at))
+        before, found = await self._written(schedule_id, caller, lambda it: triggered(it, again, at))
         tick = next(tick for tick in reversed(found.ticks) if tick.manual and tick.fired_at == at)
         if tick.status is not TickStatus.STARTED:
             raise WorkflowConflict(f"schedule {schedule_id}: {tick.reason}")
         log.info("schedule triggered", action="schedule.triggered", **_facts(found, caller))
+        await self._record(caller, "trigger", before, found)
         return tick
 
     async def backfill(
@@ -215,16 +216,24 @@ class ManageSchedules:
         return found
 
     async def _change(self, schedule_id: str, caller: Caller, verb: str, change: ChangeSchedule) -> Schedule:
+        before, after = await self._written(schedule_id, caller, change)
+        if after is not before:
+            await self._record(caller, verb, before, after)
+        return after
+
+    async def _written(
+        self, schedule_id: str, caller: Caller, change: ChangeSchedule
+    ) -> tuple[Schedule, Schedule]:
+        """Before and after."""
         for _ in range(MAX_TRIES):
             stored = await self._stored(schedule_id, caller)
             if change(stored.value) is stored.value:
-                return stored.value
+                return stored.value, stored.value
             try:
                 written = await self._attend.change(stored.value.key, stored, change)
             except WrongRevision:
                 continue
-            await self._record(caller, verb, stored.value, written.value)
-            return written.value
+            return stored.value, written.value
         raise NatsUnavailable(f"schedule {schedule_id} could not be written")
 
     async def _record(

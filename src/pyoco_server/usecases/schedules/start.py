@@ -6,7 +6,7 @@ from pyoco_server.domain.events.requests import EventRequest
 from pyoco_server.domain.executions.commands import CancelExecution
 from pyoco_server.domain.executions.events import Actor, ActorKind
 from pyoco_server.domain.executions.model import ExecutionStatus
-from pyoco_server.domain.runs.jobs import Submission
+from pyoco_server.domain.runs.jobs import Submission, with_references
 from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.domain.schedules.model import Active, Due, Schedule, id_of
 from pyoco_server.domain.schedules.ticks import Placed, RunEnd
@@ -125,20 +125,22 @@ class StartScheduled:
 
     def _submission(self, schedule: Schedule, due: Due) -> Submission:
         target = schedule.definition.target
-        return Submission(
-            flow_name=target.flow or "",
-            params=target.params,
-            tag=target.tag or self._default_tag,
-            tags=target.tags,
-            tenant_id=schedule.tenant_id,
-            api_key_id=schedule.api_key_id,
-            schedule_id=schedule.id,
-            due_at=due.due_at,
-            delay_sec=target.delay_sec,
-            start_within_sec=target.start_within_sec,
-            timeout_sec=target.timeout_sec,
-            retry=target.retry,
-            priority=target.priority,
+        return with_references(
+            Submission(
+                flow_name=target.flow or "",
+                params=target.params,
+                tag=target.tag or self._default_tag,
+                tags=target.tags,
+                tenant_id=schedule.tenant_id,
+                api_key_id=schedule.api_key_id,
+                schedule_id=schedule.id,
+                due_at=due.due_at,
+                delay_sec=target.delay_sec,
+                start_within_sec=target.start_within_sec,
+                timeout_sec=target.timeout_sec,
+                retry=target.retry,
+                priority=target.priority,
+            )
         )
 
     async def _order(self, schedule: Schedule, due: Due) -> StartOrder:

@@ -5,16 +5,17 @@ Runs first: a change of one updates the index, the watchers and the run metrics.
 
 import asyncio
 from bisect import bisect_right, insort
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from pyoco_server.domain.executions.events import ORCHESTRATOR, Commit
 from pyoco_server.domain.executions.records import LoggedCommit, summarise
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.domain.schedules.model import Schedule, schedule_key
-from pyoco_server.errors import NatsUnavailable
+from pyoco_server.errors import IndexLost, NatsUnavailable
 from pyoco_server.logs import get_logger
-from pyoco_server.usecases.concurrency import wait_at_most
+from pyoco_server.usecases.concurrency import cancelled, wait_at_most
 from pyoco_server.usecases.executions.commands import is_execution_id
 from pyoco_server.usecases.executions.query import ExecutionHub
 from pyoco_server.usecases.executions.repository import ExecutionRepository
@@ -23,6 +24,9 @@ from pyoco_server.usecases.ports.runs import RunIndex
 from pyoco_server.usecases.ports.stores import Change, Clock, Feed, FeedBatch, Revision, Storage, Versioned
 from pyoco_server.usecases.runs.watch import WatchHub
 from pyoco_server.usecases.services.orchestrator import Orchestrate
+from pyoco_server.usecases.services.progress import Progress
+
+log = get_logger(__name__)
 
 # Run metrics: durations, waits, redeliveries.
 
@@ -99,28 +103,50 @@ class FollowRuns:
         self._clock = clock
         self._expire_interval_sec = expire_interval_sec
         self._seen = Revision(0)
+        self._reading: asyncio.Future[None] | None = None
+        self._progress = Progress()
         self._waiting: list[tuple[Revision, asyncio.Future[None]]] = []
 
     @property
     def is_caught_up(self) -> bool:
         """Whether everything stored at the start has been read."""
-        return self._caught_up.is_set()
+        return self._caught_up.is_set() and not self._index.is_lost
 
     async def caught_up(self) -> None:
         await self._caught_up.wait()
+
+    @property
+    def progress(self) -> tuple[int, int] | None:
+        """Runs read and to be read; None if all are read."""
+        return None if self.is_caught_up else (self._progress.read, self._progress.total)
 
     @property
     def stale_sec(self) -> float:
         return self._feed.stale_sec
 
     async def run(self) -> None:
+        """From the beginning again if the index is lost."""
+        while True:
+            self._reading = asyncio.ensure_future(self._read())
+            try:
+                await asyncio.wait({self._reading})
+            finally:
+                await cancelled(self._reading)
+            if not self._index.is_lost:
+                self._reading.result()
+                return
+
+    async def _read(self) -> None:
         async for batch in self._feed.follow(self._index.position):
             await self._take(batch)
 
     async def keep_expiring(self) -> None:
         while True:
             await asyncio.sleep(self._expire_interval_sec)
-            self._index.expire(self._clock())
+            with suppress(IndexLost):
+                self._index.expire(self._clock())
+            if self._index.is_lost and self._reading is not None:
+                self._reading.cancel()
 
     async def reached(self, revision: Revision, patience: float) -> None:
         """Wait until `revision` was read, or for `patience` seconds, so that callers see their own writes."""
@@ -133,7 +159,8 @@ class FollowRuns:
 
     async def _take(self, batch: FeedBatch[RunSnapshot]) -> None:
         if batch.is_reset:
-            self._index.clear()
+            self._index.clear(batch.horizon)
+            self._progress = Progress()
             self._forget()
             self._seen = Revision(0)
             if self.is_caught_up:  # the revisions that watchers know mean nothing any more
@@ -148,7 +175,10 @@ class FollowRuns:
         self._waiting = [
             (wanted, waiter) for wanted, waiter in self._waiting if not self._wake(wanted, waiter)
         ]
-        if batch.is_caught_up:
+        if not self.is_caught_up:
+            self._progress.note(len(batch.changes), batch.pending)
+        if batch.is_caught_up and not self.is_caught_up:
+            self._progress.end()
             self._caught_up.set()
 
     async def _put_in_index(self, batch: FeedBatch[RunSnapshot]) -> None:
@@ -380,8 +410,6 @@ class FollowSchedules:
 
 # Storage: a test write, because a connection alone proves nothing.
 
-log = get_logger(__name__)
-
 STORAGE_CHECK_SEC = 5.0
 
 
@@ -390,6 +418,11 @@ class CheckStorage:
         self._storage = storage
         self.is_ok: bool | None = None
         """None: not checked yet."""
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Bytes by stream, at most some seconds old."""
+        return self._storage.sizes
 
     async def run(self) -> None:
         while True:

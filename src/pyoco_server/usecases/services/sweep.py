@@ -23,6 +23,7 @@ from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.consistency import change_run, queue_next_try
 from pyoco_server.usecases.ports.runs import (
     DeadLetters,
+    DeadLetterStore,
     JobQueue,
     QueuedJob,
     QueuedMessage,
@@ -95,7 +96,8 @@ class EndMaxDelivered:
             return
         log.error("a job has used up its deliveries", action="job.max_deliver", run_id=run_id, error=error)
         letter = self._letter(message, run_id, error, deliveries)
-        await self._dead_letters.publish(letter, _tag_of(message))
+        tenant_id = None if job is None else job.tenant_id
+        await self._dead_letters.publish(letter, _tag_of(message), tenant_id)
 
     async def _ended_otherwise(self, run_id: str, change: GiveUp) -> bool:
         """Whether the run has ended or has another job, other than by an earlier attempt of this."""
@@ -361,7 +363,7 @@ FRESH_SEC = 5.0
 
 
 class CountDeadLetters:
-    def __init__(self, dead_letters: DeadLetters) -> None:
+    def __init__(self, dead_letters: DeadLetterStore) -> None:
         self._dead_letters = dead_letters
         self._count = 0
         self._asked_at: float | None = None

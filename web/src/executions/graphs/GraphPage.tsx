@@ -1,11 +1,12 @@
 import { useState } from "preact/hooks";
 import { ApiError, get } from "../../api/client";
 import { link, place, refine } from "../../app/router";
+import { useTitle } from "../../app/title";
 import { GraphView } from "../../drawing/GraphView";
 import { visible } from "../../format";
 import { t } from "../../i18n";
 import { usePolling } from "../../live/usePolling";
-import { Glyph } from "../../ui/icons";
+import { Act } from "../../ui/Act";
 import { JsonValue } from "../../ui/JsonValue";
 import { Age, Empty, Moment, Plain, Problem } from "../../ui/texts";
 import { StartDialog } from "../StartDialog";
@@ -15,6 +16,7 @@ import { RegisterDialog } from "./RegisterDialog";
 const REFRESH_MS = 10_000;
 
 export function GraphPage({ id }: { id: string }) {
+  useTitle(id);
   const wanted = Number(place.value.query.version) || null;
   const path = { graph_id: id };
   const newest = usePolling((signal) => get("/graphs/{graph_id}", { path, signal }), REFRESH_MS, id);
@@ -45,10 +47,6 @@ export function GraphPage({ id }: { id: string }) {
   const selected = place.value.query.node ?? null;
   return (
     <>
-      <nav class="crumbs">
-        <a href={link(["graphs"])}>{t("nav.graphs")}</a>
-        <Glyph name="chevron" size={12} />
-      </nav>
       <header class="page-head">
         <h1>
           <Plain text={graph.graph_id} />
@@ -81,10 +79,9 @@ export function GraphPage({ id }: { id: string }) {
           <button type="button" class="button" onClick={() => setOpen("register")}>
             {t("graph.next")}
           </button>
-          <button type="button" class="button primary" onClick={() => setOpen("start")}>
-            <Glyph name="plus" />
+          <Act icon="plus" kind="primary" onClick={() => setOpen("start")}>
             {t("executions.new")}
-          </button>
+          </Act>
         </div>
       </header>
       <dl class="facts" aria-label={t("run.facts")}>

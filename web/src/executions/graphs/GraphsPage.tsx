@@ -1,10 +1,11 @@
 import { useState } from "preact/hooks";
 import { type GraphSummary, get } from "../../api/client";
+import { client } from "../../app/commands";
 import { link } from "../../app/router";
 import { visible } from "../../format";
 import { t } from "../../i18n";
 import { usePolling } from "../../live/usePolling";
-import { Glyph } from "../../ui/icons";
+import { Act } from "../../ui/Act";
 import { Age, Command, Empty, Problem } from "../../ui/texts";
 import { RegisterDialog } from "./RegisterDialog";
 
@@ -19,10 +20,9 @@ export function GraphsPage() {
     <>
       <header class="page-head">
         <h1>{t("graphs.title")}</h1>
-        <button type="button" class="button primary" onClick={() => setRegistering(true)}>
-          <Glyph name="plus" />
+        <Act icon="plus" kind="primary" onClick={() => setRegistering(true)}>
           {t("graphs.register")}
-        </button>
+        </Act>
       </header>
       <p class="lead">{t("graphs.lead")}</p>
       {graphs.error && <Problem error={graphs.error} />}
@@ -30,7 +30,7 @@ export function GraphsPage() {
       {graphs.value !== null && sorted.length === 0 && (
         <Empty title={t("graphs.empty.title")}>
           <p>{t("graphs.empty.lead")}</p>
-          <Command text={`pyoco-client graphs put monthly-close.yaml --server ${location.origin}`} />
+          <Command text={client("graphs put monthly-close.yaml")} />
         </Empty>
       )}
       {sorted.length > 0 && <GraphTable graphs={sorted} />}

@@ -1,5 +1,6 @@
 import { useEffect, useState } from "preact/hooks";
 import { get, type Wait } from "../../api/client";
+import { client } from "../../app/commands";
 import { link } from "../../app/router";
 import { visible } from "../../format";
 import { t } from "../../i18n";
@@ -29,7 +30,7 @@ export function WaitsPage() {
       {found?.items.length === 0 && (
         <Empty title={t("waits.empty.title")}>
           <p>{t("waits.empty.lead")}</p>
-          <Command text={`pyoco-client waits --server ${location.origin}`} />
+          <Command text={client("waits")} />
         </Empty>
       )}
       {found && found.items.length > 0 && (

@@ -1,32 +1,38 @@
 import { get, patch, type Worker } from "../api/client";
 import { now } from "../app/clock";
-import { health } from "../app/health";
+import { worker as workerCommand } from "../app/commands";
 import { link, place, refine } from "../app/router";
+import { canAct } from "../app/standing";
 import { visible } from "../format";
 import { t } from "../i18n";
 import { usePolling } from "../live/usePolling";
-import { Glyph } from "../ui/icons";
+import { Act } from "../ui/Act";
 import { Status, toneOf } from "../ui/Status";
 import { Age, Command, Empty, Problem, RunId, Tags } from "../ui/texts";
 import { toast } from "../ui/toasts";
+import { QueueTable } from "./QueueTable";
+import { servedQueues } from "./queues";
 import { isLost, shownWorkers } from "./workers";
 
 const REFRESH_MS = 2000;
 const LIMIT = 500;
 
-export function WorkersPage() {
+/** What waits and runs per tag, and who runs it. */
+export function FleetPage() {
   const all = place.value.query.all === "1";
   const hidden = place.value.query.hidden === "1";
   const query = { include_hidden: hidden, limit: LIMIT, stale: "ok" as const };
-  const workers = usePolling(
+  const { value, error, refresh } = usePolling(
     async (signal) => {
       // Asked for apart: a long list of stopped workers must not push living ones off the page.
       const others = all ? { scope: "all" as const } : { state: "DISCONNECTED" as const };
-      const [alive, rest] = await Promise.all([
+      const [queues, alive, rest] = await Promise.all([
+        get("/queues", { query: { stale: "ok" }, signal }),
         get("/workers", { query: { ...query, scope: "active" }, signal }),
         get("/workers", { query: { ...query, ...others }, signal }),
       ]);
-      return shownWorkers(alive, rest, all, now.value);
+      const workers = shownWorkers(alive, rest, all, now.value);
+      return { workers, queues: servedQueues(queues.items, workers) };
     },
     REFRESH_MS,
     JSON.stringify([all, query]),
@@ -35,7 +41,7 @@ export function WorkersPage() {
   async function setHidden(worker: Worker): Promise<void> {
     try {
       await patch("/workers/{worker_id}", { path: { worker_id: worker.worker_id }, body: { hidden: !worker.hidden } });
-      await workers.refresh();
+      await refresh();
     } catch (problem) {
       toast((problem as Error).message, "bad");
     }
@@ -44,7 +50,13 @@ export function WorkersPage() {
   return (
     <>
       <header class="page-head">
-        <h1>{t("workers.title")}</h1>
+        <h1>{t("fleet.title")}</h1>
+      </header>
+      {error && <Problem error={error} />}
+      {value === null && !error && <p class="dim loading">{t("runs.loading")}</p>}
+      {value !== null && value.queues.length > 0 && <QueueTable queues={value.queues} onChanged={refresh} />}
+      <header class="part-head fleet-workers">
+        <h2>{t("workers.title")}</h2>
         <div class="actions">
           <Toggle
             label={t("workers.scope")}
@@ -58,16 +70,15 @@ export function WorkersPage() {
           />
         </div>
       </header>
-      {workers.error && <Problem error={workers.error} />}
-      {workers.value === null && !workers.error && <p class="dim loading">{t("runs.loading")}</p>}
-      {workers.value?.length === 0 && !workers.error && health.value === "ok" && (
+      {value?.workers.length === 0 && !error && canAct.value && (
         <Empty title={t("workers.empty.title")}>
           <p>{t("workers.empty.lead")}</p>
-          <Command text="pyoco-worker --flow-resolver flows.py:resolve --tags default" />
+          <Command text={workerCommand()} />
+          <p class="dim">{t("command.nats")}</p>
         </Empty>
       )}
-      {workers.value !== null && workers.value.length > 0 && (
-        <WorkerTable workers={workers.value} onHide={(worker) => void setHidden(worker)} />
+      {value !== null && value.workers.length > 0 && (
+        <WorkerTable workers={value.workers} onHide={(worker) => void setHidden(worker)} />
       )}
     </>
   );
@@ -141,15 +152,12 @@ function WorkerRow({ worker, onHide }: { worker: Worker; onHide: () => void }) {
         <Wheels sync={worker.wheel_sync} />
       </td>
       <td class="cell-actions">
-        <button
-          type="button"
-          class="icon-button"
-          aria-label={t(worker.hidden ? "workers.show.label" : "workers.hide.label", { worker: name })}
-          title={worker.hidden ? t("workers.show") : t("workers.hide")}
+        <Act
+          kind="icon"
+          icon={worker.hidden ? "eye" : "hide"}
+          label={t(worker.hidden ? "workers.show.label" : "workers.hide.label", { worker: name })}
           onClick={onHide}
-        >
-          <Glyph name={worker.hidden ? "eye" : "hide"} />
-        </button>
+        />
       </td>
     </tr>
   );

@@ -1,0 +1,1 @@
+"""Secrets and variables: what is stored of them, where params name them, and how secrets are masked."""

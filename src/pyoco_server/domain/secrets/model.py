@@ -1,0 +1,118 @@
+"""What is stored of secrets and variables, and what the HTTP API answers with."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from pyoco_server.domain.inputs import is_tag
+from pyoco_server.errors import InvalidRequest
+
+MAX_VALUE_BYTES = 32 * 1024
+KEY_SETTING = "PYOCO_SECRETS_KEY"
+NO_TENANT = "="
+"""Not a name of a tenant."""
+
+
+class SecretRecord(Struct, frozen=True, kw_only=True):
+    """`sealed`: the value, encrypted; bound to the tenant and the name."""
+
+    name: str
+    sealed: str
+    created_at: float
+    updated_at: float
+    tenant_id: str | None = None
+
+    @property
+    def key(self) -> str:
+        return stored_key(self.tenant_id, self.name)
+
+
+class VariableRecord(Struct, frozen=True, kw_only=True):
+    name: str
+    value: Any
+    created_at: float
+    updated_at: float
+    tenant_id: str | None = None
+
+    @property
+    def key(self) -> str:
+        return stored_key(self.tenant_id, self.name)
+
+
+def of_tenant(tenant_id: str | None) -> str:
+    """The beginning of a tenant's keys."""
+    return f"{NO_TENANT if tenant_id is None else tenant_id}."
+
+
+def stored_key(tenant_id: str | None, name: str) -> str:
+    return of_tenant(tenant_id) + name
+
+
+def bound_to(tenant_id: str | None, name: str) -> bytes:
+    """What a sealed value belongs to: it opens under no other name, and for no other tenant."""
+    return f"secret\0{stored_key(tenant_id, name)}".encode()
+
+
+def check_name(name: str) -> None:
+    """Raises InvalidRequest."""
+    if not is_tag(name):
+        raise InvalidRequest(f"name {name[:64]!r} must match [A-Za-z0-9_-]{{1,64}}")
+
+
+class Secret(Struct, frozen=True, kw_only=True):
+    """Its value never comes back."""
+
+    name: str
+    created_at: float
+    updated_at: float
+
+
+class SecretList(Struct, frozen=True):
+    items: list[Secret]
+    next_cursor: str | None = None
+
+
+class Variable(Struct, frozen=True, kw_only=True):
+    name: str
+    value: Any
+    created_at: float
+    updated_at: float
+
+
+class VariableList(Struct, frozen=True):
+    items: list[Variable]
+    next_cursor: str | None = None
+
+
+class SecretDeleted(Struct, frozen=True):
+    name: str
+    deleted: bool
+
+
+class VariableDeleted(Struct, frozen=True):
+    name: str
+    deleted: bool
+
+
+def secret_view(record: SecretRecord) -> Secret:
+    return Secret(name=record.name, created_at=record.created_at, updated_at=record.updated_at)
+
+
+def variable_view(record: VariableRecord) -> Variable:
+    return Variable(
+        name=record.name,
+        value=record.value,
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+    )
+
+
+SECRET_ANSWERS: tuple[type[Struct], ...] = (
+    Secret,
+    SecretList,
+    SecretDeleted,
+    Variable,
+    VariableList,
+    VariableDeleted,
+)
+"""Types of the HTTP API."""

@@ -1,0 +1,1 @@
+"""Statistics of ended runs: sketches, stored records, series."""

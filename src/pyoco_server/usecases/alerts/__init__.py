@@ -1,0 +1,1 @@
+"""Alerts: define them, notice what they are about, deliver messages."""

@@ -1,0 +1,1 @@
+"""Bulk operations: start, carry out, read."""

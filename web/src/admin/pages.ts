@@ -1,0 +1,4 @@
+/** Loaded together. */
+export { AboutPage } from "./AboutPage";
+export { AuditPage } from "./AuditPage";
+export { KeysPage } from "./KeysPage";

@@ -1,0 +1,164 @@
+/** What there is to see, in the order of the navigation. */
+import type { ComponentType } from "preact";
+import type { Key } from "../i18n";
+import { RunsPage } from "../runs/RunsPage";
+import type { IconName } from "../ui/icons";
+import { onDemand } from "./onDemand";
+
+export interface Section {
+  path: string;
+  title: Key;
+  icon: IconName;
+  Page: ComponentType;
+  /** One thing of the section. */
+  Detail?: ComponentType<{ id: string }>;
+  /** Has the number of those who wait beside its name. */
+  hasBadge?: boolean;
+}
+
+const executions = () => import("../executions/pages");
+const schedules = () => import("../schedules/pages");
+const flows = () => import("../flows/pages");
+const limits = () => import("../limits/pages");
+const letters = () => import("../letters/pages");
+const bulk = () => import("../bulk/pages");
+const admin = () => import("../admin/pages");
+const events = () => import("../events/EventsPage");
+
+export const GROUPS: { title: Key; sections: Section[] }[] = [
+  {
+    title: "nav.observe",
+    sections: [
+      {
+        path: "runs",
+        title: "nav.runs",
+        icon: "runs",
+        Page: RunsPage,
+        Detail: onDemand(async () => (await import("../runs/RunPage")).RunPage),
+      },
+      {
+        path: "executions",
+        title: "nav.executions",
+        icon: "fork",
+        Page: onDemand(async () => (await executions()).ExecutionsPage),
+        Detail: onDemand(async () => (await executions()).ExecutionPage),
+      },
+      {
+        path: "waits",
+        title: "nav.waits",
+        icon: "inbox",
+        Page: onDemand(async () => (await executions()).WaitsPage),
+        hasBadge: true,
+      },
+      {
+        path: "metrics",
+        title: "nav.metrics",
+        icon: "chart",
+        Page: onDemand(async () => (await import("../metrics/MetricsPage")).MetricsPage),
+      },
+    ],
+  },
+  {
+    title: "nav.build",
+    sections: [
+      {
+        path: "flows",
+        title: "nav.flows",
+        icon: "flow",
+        Page: onDemand(async () => (await flows()).FlowsPage),
+        Detail: onDemand(async () => (await flows()).FlowPage),
+      },
+      {
+        path: "graphs",
+        title: "nav.graphs",
+        icon: "join",
+        Page: onDemand(async () => (await executions()).GraphsPage),
+        Detail: onDemand(async () => (await executions()).GraphPage),
+      },
+      {
+        path: "schedules",
+        title: "nav.schedules",
+        icon: "clock",
+        Page: onDemand(async () => (await schedules()).SchedulesPage),
+        Detail: onDemand(async () => (await schedules()).SchedulePage),
+      },
+      {
+        path: "events",
+        title: "nav.events",
+        icon: "bell",
+        Page: onDemand(async () => (await events()).EventsPage),
+        Detail: onDemand(async () => (await events()).EventsPart),
+      },
+    ],
+  },
+  {
+    title: "nav.operate",
+    sections: [
+      {
+        path: "queues",
+        title: "nav.queues",
+        icon: "fleet",
+        Page: onDemand(async () => (await import("../fleet/FleetPage")).FleetPage),
+      },
+      {
+        path: "dead-letters",
+        title: "nav.letters",
+        icon: "archive",
+        Page: onDemand(async () => (await letters()).LettersPage),
+        Detail: onDemand(async () => (await letters()).LetterPage),
+      },
+      {
+        path: "bulk",
+        title: "nav.bulk",
+        icon: "stack",
+        Page: onDemand(async () => (await bulk()).BulkListPage),
+        Detail: onDemand(async () => (await bulk()).BulkPage),
+      },
+      {
+        path: "limits",
+        title: "nav.limits",
+        icon: "limit",
+        Page: onDemand(async () => (await limits()).LimitsPage),
+        Detail: onDemand(async () => (await limits()).LimitPage),
+      },
+      {
+        path: "wheels",
+        title: "nav.wheels",
+        icon: "box",
+        Page: onDemand(async () => (await import("../wheels/WheelsPage")).WheelsPage),
+      },
+    ],
+  },
+  {
+    title: "nav.settings",
+    sections: [
+      {
+        path: "api-keys",
+        title: "nav.keys",
+        icon: "key",
+        Page: onDemand(async () => (await admin()).KeysPage),
+      },
+      {
+        path: "audit",
+        title: "nav.audit",
+        icon: "book",
+        Page: onDemand(async () => (await admin()).AuditPage),
+      },
+      {
+        path: "about",
+        title: "nav.about",
+        icon: "info",
+        Page: onDemand(async () => (await admin()).AboutPage),
+      },
+    ],
+  },
+];
+
+export const SECTIONS = GROUPS.flatMap((group) => group.sections);
+
+/** Addresses of before, which people have bookmarked. */
+const MOVED: { [path: string]: string } = { workers: "queues" };
+
+export function sectionOf(path: string): Section | undefined {
+  return SECTIONS.find((section) => section.path === (MOVED[path] ?? path));
+}

@@ -1,0 +1,15 @@
+/** What the page is about: in the tab, and at the end of the breadcrumb. */
+import { signal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+
+/** Of the one thing that is shown; null on pages with a list. */
+export const detail = signal<string | null>(null);
+
+export function useTitle(text: string | null): void {
+  useEffect(() => {
+    detail.value = text;
+    return () => {
+      detail.value = null;
+    };
+  }, [text]);
+}

@@ -1,0 +1,279 @@
+import { useState } from "preact/hooks";
+import { ApiError, type FlowDetails, get, post, type RunSummary, type Schemas } from "../api/client";
+import { now } from "../app/clock";
+import { link } from "../app/router";
+import { useTitle } from "../app/title";
+import { ago, duration, tickLabel, visible } from "../format";
+import { language, t } from "../i18n";
+import { usePolling } from "../live/usePolling";
+import { RunTable } from "../runs/RunsPage";
+import { pauses } from "../runs/tries";
+import { Act } from "../ui/Act";
+import { JsonValue } from "../ui/JsonValue";
+import { PauseDialog, PauseFacts, ResumeDialog } from "../ui/Pausing";
+import { Status, toneOf } from "../ui/Status";
+import { Age, Empty, Plain, Problem, Tags } from "../ui/texts";
+import { DefaultsDialog } from "./DefaultsDialog";
+import { bars } from "./flow";
+import { Rate } from "./parts";
+import { RunDialog } from "./RunDialog";
+
+const REFRESH_MS = 3000;
+const STRIP = 40;
+const LISTED = 10;
+
+export function FlowPage({ id }: { id: string }) {
+  useTitle(id);
+  const path = { name: id };
+  const { value, error, refresh } = usePolling(
+    async (signal) => {
+      // With `updated_after` the answer is a page; without it, a bare array.
+      const query = { flow: id, limit: STRIP, updated_after: 0, stale: "ok" as const };
+      const [flow, runs] = await Promise.all([
+        get("/flows/{name}", { path, query: { stale: "ok" }, signal }),
+        get("/runs", { query, signal }),
+      ]);
+      return { flow, runs: (runs as Schemas["RunPage"]).items as RunSummary[] };
+    },
+    REFRESH_MS,
+    id,
+  );
+
+  if (error instanceof ApiError && error.status === 404) {
+    return (
+      <Empty title={t("flow.notFound")}>
+        <p>
+          <a class="button" href={link(["flows"])}>
+            {t("flow.toList")}
+          </a>
+        </p>
+      </Empty>
+    );
+  }
+  if (!value) return error ? <Problem error={error} /> : <p class="dim loading">{t("runs.loading")}</p>;
+
+  const { flow, runs } = value;
+  return (
+    <>
+      <Head flow={flow} runs={runs} onChanged={refresh} />
+      {error && <Problem error={error} />}
+      {flow.description && <p class="lead">{visible(flow.description)}</p>}
+      {flow.paused && (
+        <div class="notice tone-warn">
+          <p>
+            {t("flow.isPaused")} <PauseFacts pause={flow.paused} />
+          </p>
+        </div>
+      )}
+      <Facts flow={flow} />
+      <Recent flow={flow} runs={runs} />
+      {flow.params_schema !== null && (
+        <section class="panel" aria-label={t("flow.schema")}>
+          <header class="panel-head">
+            <h2>{t("flow.schema")}</h2>
+          </header>
+          <JsonValue value={flow.params_schema} label={t("flow.schema")} />
+        </section>
+      )}
+    </>
+  );
+}
+
+function Head({
+  flow,
+  runs,
+  onChanged,
+}: {
+  flow: FlowDetails;
+  runs: readonly RunSummary[];
+  onChanged: () => Promise<void>;
+}) {
+  const [open, setOpen] = useState<"run" | "pause" | "resume" | "edit" | null>(null);
+  const close = () => setOpen(null);
+  const path = { name: flow.name };
+  const change = flow.paused ? "resume" : "pause";
+  return (
+    <>
+      <header class="page-head">
+        <h1>
+          <Plain text={flow.name} />
+        </h1>
+        {flow.paused && <Status state="PAUSED" />}
+        <div class="actions">
+          <Act icon={flow.paused ? "play" : "pause"} onClick={() => setOpen(change)}>
+            {t(flow.paused ? "pause.resume" : "pause.do")}
+          </Act>
+          <Act icon="edit" onClick={() => setOpen("edit")}>
+            {t("flow.edit")}
+          </Act>
+          <Act icon="play" kind="primary" onClick={() => setOpen("run")}>
+            {t("flow.run")}
+          </Act>
+        </div>
+      </header>
+      {open === "run" && <RunDialog flow={flow} last={runs[0]?.run_id ?? null} onClose={close} />}
+      {open === "edit" && <DefaultsDialog flow={flow} onSaved={onChanged} onClose={close} />}
+      {open === "pause" && (
+        <PauseDialog
+          title={t("flow.pause.title", { flow: visible(flow.name) })}
+          lead={t("flow.pause.lead")}
+          onPause={async (body) => {
+            await post("/flows/{name}/pause", { path, body });
+            await onChanged();
+          }}
+          onClose={close}
+        />
+      )}
+      {open === "resume" && (
+        <ResumeDialog
+          title={t("flow.resume.title", { flow: visible(flow.name) })}
+          lead={t("flow.resume.lead")}
+          onResume={async () => {
+            await post("/flows/{name}/resume", { path });
+            await onChanged();
+          }}
+          onClose={close}
+        />
+      )}
+    </>
+  );
+}
+
+function Facts({ flow }: { flow: FlowDetails }) {
+  const seconds = (value: number | null) => (value === null ? <span class="dim">–</span> : duration(value));
+  return (
+    <dl class="facts" aria-label={t("run.facts")}>
+      <div>
+        <dt>{t("flows.column.success")}</dt>
+        <dd class="strong">
+          <Rate rate={flow.success_rate} />
+        </dd>
+      </div>
+      <div>
+        <dt>p50</dt>
+        <dd>{seconds(flow.p50_sec)}</dd>
+      </div>
+      <div>
+        <dt>p95</dt>
+        <dd>{seconds(flow.p95_sec)}</dd>
+      </div>
+      <div>
+        <dt>{t("runs.column.tags")}</dt>
+        <dd>
+          <Tags tags={flow.tags} />
+        </dd>
+      </div>
+      <div>
+        <dt>{t("flows.column.workers")}</dt>
+        <dd>
+          {flow.workers.length === 0 ? (
+            <span class="dim">{t("flows.unreported")}</span>
+          ) : (
+            <a href={link(["queues"])}>{flow.workers.map(visible).join(", ")}</a>
+          )}
+        </dd>
+      </div>
+      {flow.wheel_version !== null && (
+        <div>
+          <dt>{t("flows.column.wheel")}</dt>
+          <dd>{visible(flow.wheel_version)}</dd>
+        </div>
+      )}
+      <Links title={t("flow.schedules")} section="schedules" names={flow.schedules} />
+      <Links title={t("flow.limits")} section="limits" names={flow.limits} />
+      <Defaults flow={flow} />
+    </dl>
+  );
+}
+
+function Links({ title, section, names }: { title: string; section: string; names: readonly string[] }) {
+  if (names.length === 0) return null;
+  return (
+    <div>
+      <dt>{title}</dt>
+      <dd>
+        {names.map((name) => (
+          <a key={name} href={link([section, name])}>
+            {visible(name)}
+          </a>
+        ))}
+      </dd>
+    </div>
+  );
+}
+
+/** What its runs get when they do not say otherwise. */
+function Defaults({ flow }: { flow: FlowDetails }) {
+  const shown: [string, string | null][] = [
+    [t("flow.owner"), flow.owner && visible(flow.owner)],
+    [t("flow.priority"), flow.priority && t(`priority.${flow.priority}`)],
+    [t("run.fact.timeout"), flow.timeout_sec && tickLabel(flow.timeout_sec)],
+    [t("run.fact.startWithin"), flow.start_within_sec && tickLabel(flow.start_within_sec)],
+    [
+      t("run.fact.retry"),
+      flow.retry &&
+        flow.retry.max_attempts > 1 &&
+        t("run.fact.retry.policy", { n: flow.retry.max_attempts, pauses: pauses(flow.retry) }),
+    ],
+  ].map(([name, value]) => [String(name), value ? String(value) : null]);
+  return (
+    <>
+      {shown
+        .filter(([, value]) => value !== null)
+        .map(([name, value]) => (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd>{value}</dd>
+          </div>
+        ))}
+      {flow.updated_at !== null && (
+        <div>
+          <dt>{t("flow.changed")}</dt>
+          <dd>
+            <Age at={flow.updated_at} />
+          </dd>
+        </div>
+      )}
+    </>
+  );
+}
+
+function Recent({ flow, runs }: { flow: FlowDetails; runs: readonly RunSummary[] }) {
+  return (
+    <section aria-label={t("flow.runs")} class="recent">
+      <header class="part-head">
+        <h2>{t("flow.runs")}</h2>
+        <a href={link(["runs"], { flow: flow.name })}>{t("flow.allRuns")}</a>
+      </header>
+      {runs.length === 0 ? (
+        <p class="dim">{t("flow.noRuns")}</p>
+      ) : (
+        <>
+          <Strip runs={runs} />
+          <RunTable rows={runs.slice(0, LISTED)} />
+        </>
+      )}
+    </section>
+  );
+}
+
+/** One bar per run, as high as the run was long. */
+function Strip({ runs }: { runs: readonly RunSummary[] }) {
+  return (
+    <ol class="run-strip">
+      {bars(runs, now.value).map(({ run, height }) => {
+        const took = run.start_time === null ? "" : duration((run.end_time ?? now.value) - run.start_time);
+        const words = [t(`state.${run.status}`), took, ago(now.value - run.updated_at, language.value)];
+        const label = words.filter(Boolean).join(" · ");
+        return (
+          <li key={run.run_id}>
+            <a class={`tone-${toneOf(run.status)}`} href={link(["runs", run.run_id])} title={label}>
+              <span class="run-bar" style={{ height: `${Math.round(12 + 88 * height)}%` }} />
+              <span class="sr-only">{label}</span>
+            </a>
+          </li>
+        );
+      })}
+    </ol>
+  );
+}

@@ -1,0 +1,3 @@
+/** Loaded together. */
+export { FlowPage } from "./FlowPage";
+export { FlowsPage } from "./FlowsPage";

@@ -1,0 +1,5 @@
+/** Made of the files of the languages by vite.config.ts. */
+declare module "virtual:texts/*" {
+  const found: string[];
+  export default found;
+}

@@ -1,0 +1,3 @@
+/** Loaded together. */
+export { LimitPage } from "./LimitPage";
+export { LimitsPage } from "./LimitsPage";

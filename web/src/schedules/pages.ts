@@ -1,0 +1,3 @@
+/** Loaded together. */
+export { SchedulePage } from "./SchedulePage";
+export { SchedulesPage } from "./SchedulesPage";
