@@ -49,7 +49,7 @@ class Faults:
 
     async def _hurt(self, member: Member, how: How) -> None:
         if not member.is_running:
-            self.ended_alone.append(f"{member.name} ended by itself")
+            self.ended_alone.append(member.end)
             await member.start()
         self.done[f"{how} {member.kind}"] += 1
         if how == "kill":

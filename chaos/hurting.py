@@ -36,7 +36,7 @@ async def hurt_while_working(
         faults.stop()
         await hurting
     # By now all that was hurt is whole again.
-    dead = [f"{member.name} ended by itself" for member in site.members if not member.is_running]
+    dead = [member.end for member in site.members if not member.is_running]
     took = await agreed(site, patience)
     took += await workload.settled(site, max(patience, SWEEP_SEC) - took)
     broken = await workload.broken(site)

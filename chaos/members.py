@@ -22,6 +22,7 @@ from support.installation import environment
 HOST = "127.0.0.1"
 START_SEC = 60.0
 LOOK_SEC = 0.02
+LAST_LINES = 5
 
 
 class NotReady(Exception):
@@ -68,10 +69,18 @@ class Member:
     def is_running(self) -> bool:
         return self.child is not None and self.child.poll() is None
 
+    @property
+    def end(self) -> str:
+        """How it ended, for a member that nobody has stopped: its exit code and its last lines."""
+        assert self.child is not None
+        last = (self.directory / f"{self.name}.log").read_text(errors="replace").splitlines()[-LAST_LINES:]
+        return f"{self.name} ended by itself, exit code {self.child.returncode}:\n" + "\n".join(last)
+
     async def start(self) -> None:
         with (self.directory / f"{self.name}.log").open("ab") as log:
             command = (*self.where.prefix, *self.command) if self.where else self.command
-            self.child = start_child(command, env={**os.environ, **self.environ}, stdout=log)
+            env = {**os.environ, "PYTHONFAULTHANDLER": "1", **self.environ}
+            self.child = start_child(command, env=env, stdout=log)
         deadline = time.monotonic() + START_SEC
         while not await asyncio.to_thread(self.is_ready):
             if not self.is_running or time.monotonic() > deadline:
