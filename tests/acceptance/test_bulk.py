@@ -43,7 +43,10 @@ async def by_status(gateway: GatewayProcess) -> dict[str, float]:
 
 
 async def start(gateway: GatewayProcess, **body: Any) -> dict[str, Any]:
-    answer = await gateway.http.post("/bulk", json=body)
+    """A gateway that got no processor time for seconds answers 503, and a client repeats its request."""
+    answer = await until(
+        lambda: gateway.http.post("/bulk", json=body), lambda found: found.status_code != 503
+    )
     assert answer.status_code == 202, answer.text
     operation: dict[str, Any] = answer.json()
     return operation

@@ -18,7 +18,7 @@ from pyoco_server.domain.events.retry import JobStatus, RetryJob
 from pyoco_server.domain.events.templates import Step, Template, TriggerKind
 from pyoco_server.jetstream.events import ListedKvStore, ReceiptBucket
 from pyoco_server.jetstream.kv import KvStore
-from pyoco_server.memory.stores import MemoryEvents
+from pyoco_server.memory.events import MemoryEvents
 from pyoco_server.usecases.ports.gateway import EventsBackend
 from pyoco_server.usecases.ports.stores import WrongRevision
 from pyoco_server.wiring import new_run_id, open_events

@@ -21,7 +21,8 @@ from pyoco_server.domain.runs.changes import Claim, Conclude, Refusal, next_wait
 from pyoco_server.domain.runs.jobs import Submission
 from pyoco_server.domain.runs.model import Owner, RunRetry, RunSnapshot, RunStatus
 from pyoco_server.errors import NatsUnavailable, PyocoServerError
-from pyoco_server.memory.queue import MemoryQueue, MemoryUndeliverable, QueueFaults
+from pyoco_server.memory.dead_letters import MemoryUndeliverable
+from pyoco_server.memory.queue import MemoryQueue, QueueFaults
 from pyoco_server.memory.stores import MemoryChangeLog, MemoryStore
 from pyoco_server.usecases.audit_trail import AuditTrail
 from pyoco_server.usecases.auth import ANONYMOUS

@@ -41,17 +41,12 @@ from pyoco_server.memory import (
     MemoryTimers,
     alert_stores,
 )
-from pyoco_server.memory.queue import (
-    MEGABYTE,
-    MemoryDeadLetters,
-    MemoryQueue,
-    MemoryUndeliverable,
-    QueueFaults,
-)
+from pyoco_server.memory.dead_letters import MemoryDeadLetters, MemoryUndeliverable
+from pyoco_server.memory.events import MemoryEvents
+from pyoco_server.memory.queue import MEGABYTE, MemoryQueue, QueueFaults
 from pyoco_server.memory.stores import (
     MemoryApiKeys,
     MemoryChangeLog,
-    MemoryEvents,
     MemoryExecutionLog,
     MemoryGraphs,
     MemoryListedStore,

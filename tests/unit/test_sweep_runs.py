@@ -21,7 +21,8 @@ from pyoco_server.domain.runs.model import (
     replace,
 )
 from pyoco_server.memory import MemoryGatewayBackend, open_memory_gateway_backend
-from pyoco_server.memory.queue import MemoryDelivery, MemoryQueue, MemoryUndeliverable, QueueFaults
+from pyoco_server.memory.dead_letters import MemoryUndeliverable
+from pyoco_server.memory.queue import MemoryDelivery, MemoryQueue, QueueFaults
 from pyoco_server.usecases.ports.stores import Change, FeedPosition, Revision
 from pyoco_server.usecases.services.sweep import (
     LOST,

@@ -29,11 +29,12 @@ from pyoco_server.domain.schedules.model import Schedule, TickPage
 from pyoco_server.domain.secrets.model import SecretRecord, VariableRecord
 from pyoco_server.domain.stats.records import CountPosition, RunEnd, decode_count_position, decode_run_end
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.memory.queue import MemoryDeadLetters, MemoryQueue, MemoryUndeliverable
+from pyoco_server.memory.dead_letters import MemoryDeadLetters, MemoryUndeliverable
+from pyoco_server.memory.events import MemoryEvents
+from pyoco_server.memory.queue import MemoryQueue
 from pyoco_server.memory.stores import (
     MemoryApiKeys,
     MemoryChangeLog,
-    MemoryEvents,
     MemoryExecutionLog,
     MemoryGraphs,
     MemoryListedStore,

@@ -7,22 +7,14 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from itertools import count
 from operator import itemgetter
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
-from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
 from pyoco_server.domain.audit_trail import AuditEntry
 from pyoco_server.domain.auth import ApiKeyRecord, record_key
 from pyoco_server.domain.codec import Unreadable
-from pyoco_server.domain.events.audit import StoredEvent
-from pyoco_server.domain.events.imports import ImportMark
-from pyoco_server.domain.events.receipts import KeptResume, Receipt, Slot
-from pyoco_server.domain.events.retry import NotificationSettings, RetryJob
-from pyoco_server.domain.events.sources import Source
-from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.executions.codec import decode_commit, encode_commit
 from pyoco_server.domain.executions.records import (
     GraphRecord,
@@ -31,7 +23,6 @@ from pyoco_server.domain.executions.records import (
     decode_graph_record,
     decode_graph_summary,
 )
-from pyoco_server.domain.fleet import LeaseRecord
 from pyoco_server.domain.runs.logs import LogLine, LogRecord
 from pyoco_server.domain.stats.records import Bucket, StatsRecord, decode_stats
 from pyoco_server.domain.wheels import Wheel, WheelEvent
@@ -346,7 +337,7 @@ class MemoryWheelHistory:
         return list(self._events)
 
 
-# Workflow events
+# Lists and the audit trail
 
 
 class MemoryListedStore(MemoryStore[T]):
@@ -362,101 +353,6 @@ class MemoryListedStore(MemoryStore[T]):
 
     async def count(self, prefix: str = "") -> int:
         return sum(key.startswith(prefix) for key in self._values)
-
-
-class MemoryReceipts(MemoryListedStore[Receipt]):
-    """Limit per tenant."""
-
-    def __init__(self, max_receipts: int) -> None:
-        super().__init__(codec.decode_receipt)
-        self._max_receipts = max_receipts
-
-    def _put(self, key: str, value: Receipt) -> Revision:
-        revision = super()._put(key, value)
-        if len(self._values) > self._max_receipts:
-            self._make_room(value.tenant_id)
-        return revision
-
-    def _make_room(self, tenant_id: str | None) -> None:
-        by_age = sorted(self._values.items(), key=lambda item: item[1][1])
-        keys = [key for key, (data, _) in by_age if self._decode(data).tenant_id == tenant_id]
-        for key in keys[: -self._max_receipts]:
-            del self._values[key]
-
-
-class MemoryAudit:
-    """The audit stream and its feed."""
-
-    def __init__(self) -> None:
-        self.events: list[StoredEvent] = []
-        self._ids: set[str] = set()
-        self._written = asyncio.Event()
-
-    async def append(self, event: StoredEvent) -> Revision:
-        if event.record.event_id not in self._ids:
-            self._ids.add(event.record.event_id)
-            self.events.append(codec.decode_stored_event(codec.encode(event)))
-            self._written.set()
-        return Revision(len(self.events))
-
-    async def find(self, event_id: str) -> StoredEvent | None:
-        return next((event for event in self.events if event.record.event_id == event_id), None)
-
-    stale_sec = 0.0
-    missed_sec = 0.0
-
-    async def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[StoredEvent]]:
-        seen: int = 0 if position is None else position.last_revision
-        yield FeedBatch([], FeedPosition("memory", Revision(seen)), position is None, not self.events)
-        while True:
-            news = self.events[seen:]
-            if not news:  # nothing is awaited in between, so that no other follower clears what is news here
-                self._written.clear()
-                await self._written.wait()
-                continue
-            changes = [
-                Change(event.record.event_id, Revision(seen + number), StoredEvent(record=event.record), None)
-                for number, event in enumerate(news, 1)
-            ]
-            seen += len(news)
-            yield FeedBatch(changes, FeedPosition("memory", Revision(seen)), False, True)
-
-
-@dataclass(frozen=True)
-class MemoryEvents:
-    receipts: MemoryReceipts
-    templates: MemoryListedStore[Template] = field(
-        default_factory=lambda: MemoryListedStore(codec.decode_template)
-    )
-    actions: MemoryListedStore[Action] = field(
-        default_factory=lambda: MemoryListedStore(codec.decode_action, codec.decode_listed_action)
-    )
-    sources: MemoryListedStore[Source] = field(default_factory=lambda: MemoryListedStore(codec.decode_source))
-    notification_settings: MemoryListedStore[NotificationSettings] = field(
-        default_factory=lambda: MemoryListedStore(codec.decode_notification_settings)
-    )
-    slots: MemoryListedStore[Slot] = field(default_factory=lambda: MemoryListedStore(codec.decode_slot))
-    leases: MemoryListedStore[LeaseRecord] = field(
-        default_factory=lambda: MemoryListedStore(codec.decode_lease)
-    )
-    imports: MemoryListedStore[ImportMark] = field(
-        default_factory=lambda: MemoryListedStore(codec.decode_import_mark)
-    )
-    retry_jobs: MemoryListedStore[RetryJob] = field(
-        default_factory=lambda: MemoryListedStore(codec.decode_retry_job, codec.decode_listed_job)
-    )
-    resumes: MemoryListedStore[KeptResume] = field(
-        default_factory=lambda: MemoryListedStore(codec.decode_kept_resume, codec.decode_listed_resume)
-    )
-    audit: MemoryAudit = field(default_factory=MemoryAudit)
-
-    @classmethod
-    def new(cls, config: NatsBackendConfig) -> Self:
-        return cls(receipts=MemoryReceipts(config.workflow_event_max_receipts))
-
-    @property
-    def audit_feed(self) -> MemoryAudit:
-        return self.audit
 
 
 class MemoryChangeLog:

@@ -45,7 +45,8 @@ from pyoco_server.wiring.backends import (
     open_worker_backend,
 )
 from pyoco_server.wiring.gateway_backend import change_log, open_events
-from pyoco_server.worker.session import REFUSED_PATIENCE_SEC, FlowExecutors
+from pyoco_server.worker.run_log import REFUSED_PATIENCE_SEC
+from pyoco_server.worker.session import FlowExecutors
 from pyoco_server.worker.wheels import CodeUsers, DirectoryInstaller, KeepWheels
 from pyoco_server.worker.worker import Worker, check_names
 

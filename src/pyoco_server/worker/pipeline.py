@@ -40,7 +40,8 @@ from pyoco_server.usecases.ports.queues import Delivery
 from pyoco_server.usecases.ports.runs import WorkerBackend
 from pyoco_server.usecases.ports.stores import Clock, Revision, Versioned, WrongRevision
 from pyoco_server.worker.heartbeats import HeartbeatPace
-from pyoco_server.worker.session import REFUSED_PATIENCE_SEC, Concluded, FlowExecutors, RunSession, masks_of
+from pyoco_server.worker.run_log import REFUSED_PATIENCE_SEC
+from pyoco_server.worker.session import Concluded, FlowExecutors, RunSession, masks_of
 
 log = get_logger(__name__)
 

@@ -22,7 +22,8 @@ from pyoco_server.usecases.ports.queues import Delivery, JobSource
 from pyoco_server.usecases.ports.runs import WorkerBackend
 from pyoco_server.usecases.ports.stores import Clock
 from pyoco_server.worker.pipeline import Handled, Pipeline, Resolve, receive
-from pyoco_server.worker.session import REFUSED_PATIENCE_SEC, FlowExecutors
+from pyoco_server.worker.run_log import REFUSED_PATIENCE_SEC
+from pyoco_server.worker.session import FlowExecutors
 from pyoco_server.worker.wheels import KeepWheels
 
 log = get_logger(__name__)
