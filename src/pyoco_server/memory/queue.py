@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -408,7 +408,7 @@ class MemoryDeadLetters:
     async def end(self) -> FeedPosition:
         return FeedPosition("memory", Revision(self._last))
 
-    async def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[StoredLetter]]:
+    async def follow(self, position: FeedPosition | None) -> AsyncGenerator[FeedBatch[StoredLetter], None]:
         """The feed of these letters, from the first."""
         seen = 0 if position is None else position.last_revision
         at = FeedPosition("memory", Revision(seen))
