@@ -5,7 +5,7 @@ from typing import Any
 import cyclopts
 
 from pyoco_server.cli import client_texts as texts
-from pyoco_server.cli.output import AS_JSON, Client, Columns, Cursor, Shown
+from pyoco_server.cli.output import AS_JSON, Client, Columns, Cursor, Limit, Shown
 
 app = cyclopts.App(name="api-keys", help="Manage the API keys of your tenant.")
 
@@ -43,14 +43,8 @@ def create(
 
 
 @app.command(name="list")
-def list_(*, cursor: Cursor = None, limit: int | None = None, shown: Shown = AS_JSON, client: Client) -> None:
-    """List the API keys of your tenant, newest first, including revoked ones.
-
-    Parameters
-    ----------
-    limit
-        Maximum number of entries (up to 200).
-    """
+def list_(*, cursor: Cursor = None, limit: Limit = None, shown: Shown = AS_JSON, client: Client) -> None:
+    """List the API keys of your tenant, newest first, including revoked ones."""
     page = client.api_keys.list(cursor, limit)
     shown.page(page, _KEYS, texts.NO_API_KEYS)
 
@@ -75,7 +69,7 @@ def audit(  # noqa: PLR0913 - one option per filter
     since: str | None = None,
     until: str | None = None,
     cursor: Cursor = None,
-    limit: int | None = None,
+    limit: Limit = None,
     shown: Shown = AS_JSON,
     client: Client,
 ) -> None:
@@ -93,8 +87,6 @@ def audit(  # noqa: PLR0913 - one option per filter
         Changes since then: RFC 3339 with an offset, or Unix seconds.
     until
         Changes until then.
-    limit
-        Maximum number of entries (up to 200).
     """
     page = client.list_audit(
         action=action, target=target, key_id=key_id, since=since, until=until, cursor=cursor, limit=limit

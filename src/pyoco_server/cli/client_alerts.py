@@ -7,8 +7,8 @@ import cyclopts
 from cyclopts import Parameter
 
 from pyoco_server.cli import client_operations_texts as texts
-from pyoco_server.cli.client_params import read_definition
-from pyoco_server.cli.output import AS_JSON, Client, Columns, Shown
+from pyoco_server.cli.client_params import read_named_definition
+from pyoco_server.cli.output import AS_JSON, Client, Columns, Cursor, Limit, Shown
 from pyoco_server.errors import InvalidCliInput
 
 alerts_app = cyclopts.App(name="alerts", help="Send messages when something happens.")
@@ -36,28 +36,16 @@ def put_alert(file: Path, *, name: str | None = None, shown: Shown = AS_JSON, cl
     name
         Alert name. Default: the name in the file, else the file name without extension.
     """
-    definition = read_definition(file, "on", texts.NO_KINDS)
-    wanted = name or definition.pop("name", None) or file.stem
-    definition.pop("name", None)
+    wanted, definition = read_named_definition(file, "on", texts.NO_KINDS, name)
     try:
-        shown.one(client.alerts.put(str(wanted), **definition), "name")
+        shown.one(client.alerts.put(wanted, **definition), "name")
     except TypeError as error:
         raise InvalidCliInput(f"{file}: {error}") from error
 
 
 @alerts_app.command(name="list")
-def list_alerts(
-    *, cursor: str | None = None, limit: int = 50, shown: Shown = AS_JSON, client: Client
-) -> None:
-    """List alerts, newest first.
-
-    Parameters
-    ----------
-    cursor
-        next_cursor of the previous page.
-    limit
-        Maximum number of entries (up to 200).
-    """
+def list_alerts(*, cursor: Cursor = None, limit: Limit = 50, shown: Shown = AS_JSON, client: Client) -> None:
+    """List alerts, newest first."""
     page = client.alerts.list(cursor, limit)
     shown.page(page, _ALERTS, texts.NO_ALERTS, [dict(one) for one in page["items"]])
 
@@ -85,25 +73,15 @@ def put_channel(file: Path, *, name: str | None = None, shown: Shown = AS_JSON, 
     name
         Channel name. Default: the name in the file, else the file name without extension.
     """
-    definition = read_definition(file, "type", texts.NO_TYPE)
-    wanted = name or definition.pop("name", None) or file.stem
-    definition.pop("name", None)
-    shown.one(client.channels.put(str(wanted), **definition), "name")
+    wanted, definition = read_named_definition(file, "type", texts.NO_TYPE, name)
+    shown.one(client.channels.put(wanted, **definition), "name")
 
 
 @channels_app.command(name="list")
 def list_channels(
-    *, cursor: str | None = None, limit: int = 50, shown: Shown = AS_JSON, client: Client
+    *, cursor: Cursor = None, limit: Limit = 50, shown: Shown = AS_JSON, client: Client
 ) -> None:
-    """List channels, newest first.
-
-    Parameters
-    ----------
-    cursor
-        next_cursor of the previous page.
-    limit
-        Maximum number of entries (up to 200).
-    """
+    """List channels, newest first."""
     page = client.channels.list(cursor, limit)
     shown.page(page, _CHANNELS, texts.NO_CHANNELS, [dict(one) for one in page["items"]])
 
@@ -126,8 +104,8 @@ def list_deliveries(
     alert: str | None = None,
     channel: str | None = None,
     status: Literal["PENDING", "DELIVERED", "FAILED"] | None = None,
-    cursor: str | None = None,
-    limit: int = 50,
+    cursor: Cursor = None,
+    limit: Limit = 50,
     shown: Shown = AS_JSON,
     client: Client,
 ) -> None:
@@ -141,10 +119,6 @@ def list_deliveries(
         Filter by channel.
     status
         Filter by status.
-    cursor
-        next_cursor of the previous page.
-    limit
-        Maximum number of entries (up to 200).
     """
     page = client.deliveries.list(alert=alert, channel=channel, status=status, cursor=cursor, limit=limit)
     shown.page(page, _DELIVERIES, texts.NO_DELIVERIES, [dict(one) for one in page["items"]])

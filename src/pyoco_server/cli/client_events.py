@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from pyoco_server.cli import client_texts as texts
 from pyoco_server.cli.client_params import NOW, Timing, read_params
-from pyoco_server.cli.output import AS_JSON, Client, Columns, Flag, Shown
+from pyoco_server.cli.output import AS_JSON, Client, Columns, Flag, Limit, Shown
 from pyoco_server.environment import secret_variable
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.http_client.options import fields_of
@@ -127,14 +127,8 @@ def summary(ym: str, *, recent_limit: int | None = None, shown: Shown = AS_JSON,
 
 
 @events.command(name="retry-jobs")
-def retry_jobs(*, limit: int | None = None, shown: Shown = AS_JSON, client: Client) -> None:
-    """Print the retry jobs.
-
-    Parameters
-    ----------
-    limit
-        Maximum number of entries (up to 200).
-    """
+def retry_jobs(*, limit: Limit = None, shown: Shown = AS_JSON, client: Client) -> None:
+    """Print the retry jobs."""
     found = client.events.retry_jobs(limit)
     shown.list(found, found["jobs"], _RETRY_JOBS, texts.NO_RETRY_JOBS)
 

@@ -17,6 +17,7 @@ from pyoco_server.cli.output import (
     Columns,
     Cursor,
     Flag,
+    Limit,
     Many,
     Quiet,
     Shown,
@@ -161,7 +162,7 @@ def list_executions(
     graph_id: str | None = None,
     archived: Flag = False,
     cursor: Cursor = None,
-    limit: int = 50,
+    limit: Limit = 50,
     shown: Shown = AS_JSON,
     client: Client,
 ) -> None:
@@ -175,8 +176,6 @@ def list_executions(
         Filter by graph.
     archived
         List archived executions only.
-    limit
-        Maximum number of entries (up to 200).
     """
     page = client.executions.list(status, graph_id, archived=archived or None, cursor=cursor, limit=limit)
     rows = [*map(_row, page["items"])]
@@ -301,14 +300,8 @@ def command(
     _show(answer, shown)
 
 
-def waits(*, cursor: Cursor = None, limit: int = 50, shown: Shown = AS_JSON, client: Client) -> None:
-    """List nodes waiting for a person, oldest first.
-
-    Parameters
-    ----------
-    limit
-        Maximum number of entries (up to 200).
-    """
+def waits(*, cursor: Cursor = None, limit: Limit = 50, shown: Shown = AS_JSON, client: Client) -> None:
+    """List nodes waiting for a person, oldest first."""
     page = client.executions.waits(cursor, limit)
     shown.page(page, _WAITS, texts.NO_WAITING_NODES)
 
@@ -432,13 +425,7 @@ def get_graph(
 
 @graphs_app.default
 @graphs_app.command(name="list")
-def list_graphs(*, limit: int = 50, cursor: Cursor = None, shown: Shown = AS_JSON, client: Client) -> None:
-    """List the latest version of each graph.
-
-    Parameters
-    ----------
-    limit
-        Maximum number of entries (up to 200).
-    """
+def list_graphs(*, limit: Limit = 50, cursor: Cursor = None, shown: Shown = AS_JSON, client: Client) -> None:
+    """List the latest version of each graph."""
     page: Any = client.list_graphs(cursor, limit)
     shown.page(page, _GRAPHS, texts.NO_GRAPHS)

@@ -8,8 +8,8 @@ import cyclopts
 from cyclopts import Parameter
 
 from pyoco_server.cli import client_texts as texts
-from pyoco_server.cli.client_params import read_definition, read_document
-from pyoco_server.cli.output import AS_JSON, Client, Columns, Cursor, Shown
+from pyoco_server.cli.client_params import read_document, read_named_definition
+from pyoco_server.cli.output import AS_JSON, Client, Columns, Cursor, Limit, Shown
 from pyoco_server.cli.run_view import duration
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.http_client.answers import Flow
@@ -28,16 +28,8 @@ Unset = Annotated[list[str] | None, Parameter(negative="", consume_multiple=Fals
 
 @app.default
 @app.command(name="list")
-def list_flows(
-    *, cursor: Cursor = None, limit: int | None = None, shown: Shown = AS_JSON, client: Client
-) -> None:
-    """List the flows that workers report, that have runs, or that have defaults.
-
-    Parameters
-    ----------
-    limit
-        Maximum number of entries (up to 200).
-    """
+def list_flows(*, cursor: Cursor = None, limit: Limit = None, shown: Shown = AS_JSON, client: Client) -> None:
+    """List the flows that workers report, that have runs, or that have defaults."""
     page = client.flows.list(cursor, limit)
     shown.page(page, _FLOWS, texts.NO_FLOWS, [*map(_row, page["items"])])
 
@@ -161,28 +153,16 @@ def put_limit(file: Path, *, name: str | None = None, shown: Shown = AS_JSON, cl
     name
         Limit name. Default: the name in the file, else the file name without extension.
     """
-    definition = read_definition(file, "match", texts.NO_MATCH)
-    wanted = name or definition.pop("name", None) or file.stem
-    definition.pop("name", None)
+    wanted, definition = read_named_definition(file, "match", texts.NO_MATCH, name)
     try:
-        shown.one(client.limits.put(str(wanted), **definition), "name")
+        shown.one(client.limits.put(wanted, **definition), "name")
     except TypeError as error:
         raise InvalidCliInput(f"{file}: {error}") from error
 
 
 @limits_app.command(name="list")
-def list_limits(
-    *, cursor: str | None = None, limit: int = 50, shown: Shown = AS_JSON, client: Client
-) -> None:
-    """List limits by name, with their holders and waiting runs.
-
-    Parameters
-    ----------
-    cursor
-        next_cursor of the previous page.
-    limit
-        Maximum number of entries (up to 200).
-    """
+def list_limits(*, cursor: Cursor = None, limit: Limit = 50, shown: Shown = AS_JSON, client: Client) -> None:
+    """List limits by name, with their holders and waiting runs."""
     page = client.limits.list(cursor, limit)
     shown.page(page, _LIMITS, texts.NO_LIMITS, [_limit_row(item) for item in page["items"]])
 
@@ -197,20 +177,12 @@ def show_limit(name: LimitName, *, shown: Shown = AS_JSON, client: Client) -> No
 def list_keys(
     name: LimitName,
     *,
-    cursor: str | None = None,
-    limit: int = 50,
+    cursor: Cursor = None,
+    limit: Limit = 50,
     shown: Shown = AS_JSON,
     client: Client,
 ) -> None:
-    """List the keys of a limit that are in use.
-
-    Parameters
-    ----------
-    cursor
-        next_cursor of the previous page.
-    limit
-        Maximum number of entries (up to 200).
-    """
+    """List the keys of a limit that are in use."""
     page = client.limits.keys(name, cursor, limit)
     shown.page(page, _KEYS, texts.NO_KEYS, page["items"])
 

@@ -7,7 +7,18 @@ import cyclopts
 from cyclopts import Parameter
 
 from pyoco_server.cli import client_operations_texts as texts
-from pyoco_server.cli.output import AS_JSON, Client, Columns, Flag, Quiet, Shown, print_json_line, printable
+from pyoco_server.cli.output import (
+    AS_JSON,
+    Client,
+    Columns,
+    Cursor,
+    Flag,
+    Limit,
+    Quiet,
+    Shown,
+    print_json_line,
+    printable,
+)
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.http_client.calls import given
 
@@ -33,8 +44,8 @@ def list_letters(  # noqa: PLR0913 - one per filter
     tag: str | None = None,
     flow: str | None = None,
     since: str | None = None,
-    cursor: str | None = None,
-    limit: int = 50,
+    cursor: Cursor = None,
+    limit: Limit = 50,
     shown: Shown = AS_JSON,
     client: Client,
 ) -> None:
@@ -50,10 +61,6 @@ def list_letters(  # noqa: PLR0913 - one per filter
         Filter by flow name.
     since
         Written then or later, e.g. 2026-12-01T00:00+09:00
-    cursor
-        next_cursor of the previous page.
-    limit
-        Maximum number of entries (up to 200).
     """
     page = client.dead_letters.list(
         reason=reason, tag=tag, flow=flow, since=since, cursor=cursor, limit=limit
@@ -161,17 +168,9 @@ def show_operation(bulk_id: BulkId, *, shown: Shown = AS_JSON, client: Client) -
 
 @bulk_app.command(name="list")
 def list_operations(
-    *, cursor: str | None = None, limit: int = 50, shown: Shown = AS_JSON, client: Client
+    *, cursor: Cursor = None, limit: Limit = 50, shown: Shown = AS_JSON, client: Client
 ) -> None:
-    """List operations, newest first.
-
-    Parameters
-    ----------
-    cursor
-        next_cursor of the previous page.
-    limit
-        Maximum number of entries (up to 200).
-    """
+    """List operations, newest first."""
     page = client.bulk.list(cursor, limit)
     shown.page(page, _OPERATIONS, texts.NO_OPERATIONS, [dict(one) for one in page["items"]])
 

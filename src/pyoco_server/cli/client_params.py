@@ -81,13 +81,17 @@ def _from_pair(pair: str) -> tuple[str, Any]:
         return key, text
 
 
-def read_definition(file: Path, needed: str, problem: Text) -> dict[str, Any]:
+def read_named_definition(
+    file: Path, needed: str, problem: Text, given: str | None, field: str = "name"
+) -> tuple[str, dict[str, Any]]:
+    """The name and the definition without it: `given`, else `field` in the file, else the file's name."""
     if not file.is_file():
         raise InvalidCliInput(texts.NO_SUCH_FILE(path=file))
     definition = read_document(file, str(file))
     if needed not in definition:
         raise InvalidCliInput(problem(path=file))
-    return definition
+    found = definition.pop(field, None)
+    return str(given or found or file.stem), definition
 
 
 @Parameter(name="*")

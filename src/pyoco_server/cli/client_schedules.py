@@ -11,8 +11,8 @@ from cyclopts import Parameter
 
 from pyoco_server.cli import client_texts as texts
 from pyoco_server.cli.client_executions import read_graph
-from pyoco_server.cli.client_params import read_definition, read_document
-from pyoco_server.cli.output import AS_JSON, Client, Columns, Flag, Shown, note
+from pyoco_server.cli.client_params import read_document, read_named_definition
+from pyoco_server.cli.output import AS_JSON, Client, Columns, Cursor, Flag, Limit, Shown, note
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.http_client import PyocoError
 from pyoco_server.http_client.schedules import documents_in
@@ -48,25 +48,15 @@ def put(
     schedule_id
         Schedule id. Default: the id in the file, else the file name without extension.
     """
-    definition = read_definition(file, "target", texts.NO_TARGET)
-    wanted = schedule_id or definition.pop("id", None) or file.stem
-    definition.pop("id", None)
-    shown.one(client.schedules.put(str(wanted), **definition), "id")
+    wanted, definition = read_named_definition(file, "target", texts.NO_TARGET, schedule_id, "id")
+    shown.one(client.schedules.put(wanted, **definition), "id")
 
 
 @app.command(name="list")
 def list_schedules(
-    *, cursor: str | None = None, limit: int = 50, shown: Shown = AS_JSON, client: Client
+    *, cursor: Cursor = None, limit: Limit = 50, shown: Shown = AS_JSON, client: Client
 ) -> None:
-    """List schedules by id, with their next and last tick.
-
-    Parameters
-    ----------
-    cursor
-        next_cursor of the previous page.
-    limit
-        Maximum number of entries (up to 200).
-    """
+    """List schedules by id, with their next and last tick."""
     page = client.schedules.list(cursor, limit)
     shown.page(page, _SCHEDULES, texts.NO_SCHEDULES, [_row(item) for item in page["items"]])
 
@@ -117,20 +107,12 @@ def preview(
 def ticks(
     schedule_id: ScheduleId,
     *,
-    cursor: str | None = None,
-    limit: int = 50,
+    cursor: Cursor = None,
+    limit: Limit = 50,
     shown: Shown = AS_JSON,
     client: Client,
 ) -> None:
-    """List what became of the ticks of a schedule, newest first.
-
-    Parameters
-    ----------
-    cursor
-        next_cursor of the previous page.
-    limit
-        Maximum number of entries (up to 200).
-    """
+    """List what became of the ticks of a schedule, newest first."""
     page = client.schedules.ticks(schedule_id, cursor, limit)
     zone = "UTC" if shown.output == "json" else client.schedules.get(schedule_id)["timezone"]
     shown.page(page, _TICKS, texts.NO_TICKS, [_tick_row(tick, zone) for tick in page["items"]])

@@ -10,7 +10,7 @@ import cyclopts
 from cyclopts import Parameter
 
 from pyoco_server.cli import client_operations_texts as texts
-from pyoco_server.cli.output import AS_JSON, Client, Columns, Cursor, Flag, Shown
+from pyoco_server.cli.output import AS_JSON, Client, Columns, Cursor, Flag, Limit, Shown
 from pyoco_server.errors import InvalidCliInput
 
 secrets_app = cyclopts.App(name="secrets", help="Keep secrets that params name as ${secrets.NAME}.")
@@ -36,15 +36,9 @@ def put_secret(name: Name, *, file: Path | None = None, shown: Shown = AS_JSON, 
 
 @secrets_app.command(name="list")
 def list_secrets(
-    *, cursor: Cursor = None, limit: int | None = None, shown: Shown = AS_JSON, client: Client
+    *, cursor: Cursor = None, limit: Limit = None, shown: Shown = AS_JSON, client: Client
 ) -> None:
-    """List secrets, newest first, without their values.
-
-    Parameters
-    ----------
-    limit
-        Maximum number of entries (up to 200).
-    """
+    """List secrets, newest first, without their values."""
     shown.page(client.secrets.list(cursor, limit), _SECRETS, texts.NO_SECRETS)
 
 
@@ -89,15 +83,9 @@ def put_variable(
 
 @variables_app.command(name="list")
 def list_variables(
-    *, cursor: Cursor = None, limit: int | None = None, shown: Shown = AS_JSON, client: Client
+    *, cursor: Cursor = None, limit: Limit = None, shown: Shown = AS_JSON, client: Client
 ) -> None:
-    """List variables, newest first.
-
-    Parameters
-    ----------
-    limit
-        Maximum number of entries (up to 200).
-    """
+    """List variables, newest first."""
     shown.page(client.variables.list(cursor, limit), _VARIABLES, texts.NO_VARIABLES)
 
 

@@ -293,6 +293,7 @@ Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 Many = Annotated[list[str] | None, Parameter(negative="")]
 """An option that may be repeated."""
 Cursor = Annotated[str | None, Parameter(help="next_cursor of the previous page.")]
+Limit = Annotated[int | None, Parameter(help="Maximum number of entries (up to 200).")]
 
 
 @Parameter(name="*")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Answer = dict[str, Any]
 
 # Errors
 
@@ -232,6 +233,10 @@ class Calls:
 
     async def _call(self, method: str, path: str, *, is_safe: bool = True, **options: Any) -> Any:
         return (await self._send(method, path, is_safe=is_safe, **options)).json()
+
+    async def _dict(self, method: str, path: str, *, is_safe: bool = True, **options: Any) -> Answer:
+        answer: Answer = await self._call(method, path, is_safe=is_safe, **options)
+        return answer
 
     async def _send(
         self, method: str, path: str, *, is_safe: bool = True, **options: Any

@@ -4,9 +4,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, Literal
 
-from pyoco_server.http_client.calls import Calls, blocking, blocking_iterator, given, segment
+from pyoco_server.http_client.calls import Answer, Calls, blocking, blocking_iterator, given, segment
 
-Answer = dict[str, Any]
 ENDED = frozenset({"EXECUTION_COMPLETED", "EXECUTION_FAILED", "EXECUTION_CANCELED"})
 
 
@@ -34,10 +33,7 @@ class AsyncExecutions(Calls):
 
     async def get(self, execution_id: str, at_sequence: int | None = None) -> Answer:
         """The current state, or the state after event `at_sequence`."""
-        answer: Answer = await self._call(
-            "GET", _path(execution_id), params=given({"at_sequence": at_sequence})
-        )
-        return answer
+        return await self._dict("GET", _path(execution_id), params=given({"at_sequence": at_sequence}))
 
     async def list(
         self,
@@ -55,18 +51,15 @@ class AsyncExecutions(Calls):
             "cursor": cursor,
             "limit": limit,
         }
-        answer: Answer = await self._call("GET", "/executions", params=given(wanted))
-        return answer
+        return await self._dict("GET", "/executions", params=given(wanted))
 
     async def events(self, execution_id: str, after: int = 0, limit: int | None = None) -> Answer:
         wanted = given({"after": after, "limit": limit})
-        answer: Answer = await self._call("GET", _path(execution_id, "/events"), params=wanted)
-        return answer
+        return await self._dict("GET", _path(execution_id, "/events"), params=wanted)
 
     async def waits(self, cursor: str | None = None, limit: int | None = None) -> Answer:
         """Waiting nodes, oldest first."""
-        answer: Answer = await self._call("GET", "/waits", params=given({"cursor": cursor, "limit": limit}))
-        return answer
+        return await self._dict("GET", "/waits", params=given({"cursor": cursor, "limit": limit}))
 
     async def watch(self, execution_id: str, after: int = 0) -> AsyncGenerator[Answer, None]:
         """Events as they happen, until the execution has ended. A broken connection is opened again."""
@@ -97,21 +90,14 @@ class AsyncExecutions(Calls):
         )
 
     async def cancel(self, execution_id: str, reason: str | None = None) -> Answer:
-        answer: Answer = await self._call(
-            "POST", _path(execution_id, "/cancel"), json=given({"reason": reason})
-        )
-        return answer
+        return await self._dict("POST", _path(execution_id, "/cancel"), json=given({"reason": reason}))
 
     async def delete(self, execution_id: str) -> Answer:
         """It has to be archived; its id stays taken. Raises `Conflict`."""
-        answer: Answer = await self._call("DELETE", _path(execution_id), is_safe=False)
-        return answer
+        return await self._dict("DELETE", _path(execution_id), is_safe=False)
 
     async def archive(self, execution_id: str, reason: str | None = None) -> Answer:
-        answer: Answer = await self._call(
-            "POST", _path(execution_id, "/archive"), json=given({"reason": reason})
-        )
-        return answer
+        return await self._dict("POST", _path(execution_id, "/archive"), json=given({"reason": reason}))
 
     async def resume(
         self,
@@ -137,14 +123,13 @@ class AsyncExecutions(Calls):
         return await self._post(_path(execution_id, "/rerun"), {"from": start_from}, idempotency_key)
 
     async def _post(self, path: str, body: Answer, idempotency_key: str | None) -> Answer:
-        answer: Answer = await self._call(
+        return await self._dict(
             "POST",
             path,
             is_safe=idempotency_key is not None,
             json=given(body),
             headers=given({"Idempotency-Key": idempotency_key}),
         )
-        return answer
 
 
 def _path(execution_id: str, rest: str = "") -> str:
@@ -280,10 +265,6 @@ class AsyncWorkflowEvents(Calls):
     async def _items(self, path: str) -> list[Answer]:
         items: list[Answer] = (await self._dict("GET", path))["items"]
         return items
-
-    async def _dict(self, method: str, path: str, **options: Any) -> Answer:
-        answer: dict[str, Any] = await self._call(method, path, **options)
-        return answer
 
 
 def _template(template_id: str) -> str:

@@ -7,19 +7,14 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pyoco_server.http_client.answers import FlowDetails, FlowPage
-from pyoco_server.http_client.calls import Calls, NotFound, blocking, given, segment
+from pyoco_server.http_client.calls import Answer, Calls, NotFound, blocking, given, segment
 
-Answer = dict[str, Any]
 Time = datetime | float | str
 """A `datetime` with a time zone, Unix seconds, or RFC 3339."""
 
 
 class AsyncSchedules(Calls):
     """Calls about schedules. Answers are dictionaries, times in them are Unix seconds."""
-
-    async def _dict(self, method: str, path: str, *, is_safe: bool = True, **options: Any) -> Answer:
-        answer: Answer = await self._call(method, path, is_safe=is_safe, **options)
-        return answer
 
     async def put(
         self,
@@ -154,13 +149,11 @@ class AsyncFlows(Calls):
     async def pause(self, name: str, reason: str | None = None, until: Time | None = None) -> Answer:
         """Runs of the flow that are submitted from now on wait until it is resumed, or until `until`."""
         body = given({"reason": reason, "until": as_time(until)})
-        answer: Answer = await self._call("POST", f"/flows/{segment(name)}/pause", json=body)
-        return answer
+        return await self._dict("POST", f"/flows/{segment(name)}/pause", json=body)
 
     async def resume(self, name: str) -> Answer:
         """The runs that waited go on."""
-        answer: Answer = await self._call("POST", f"/flows/{segment(name)}/resume")
-        return answer
+        return await self._dict("POST", f"/flows/{segment(name)}/resume")
 
     async def change(
         self,
@@ -234,10 +227,6 @@ def as_time(value: Time | None) -> float | str | None:
 
 class AsyncLimits(Calls):
     """Calls about limits."""
-
-    async def _dict(self, method: str, path: str, *, is_safe: bool = True, **options: Any) -> Answer:
-        answer: Answer = await self._call(method, path, is_safe=is_safe, **options)
-        return answer
 
     async def put(  # noqa: PLR0913 - the fields of a limit
         self,
