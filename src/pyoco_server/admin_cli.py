@@ -147,7 +147,7 @@ def new_key(*, file: Path | None = None, shown: Shown = AS_JSON) -> None:
 
 @secrets_app.command
 def reseal(*, shown: Shown = AS_JSON, config: Settings) -> None:
-    """Seal all secrets with the first key of PYOCO_SECRETS_KEY."""
+    """Seal all secrets and channels with the first key of PYOCO_SECRETS_KEY."""
     found = run(reseal_secrets(config))
     shown.one(msgspec.to_builtins(found))
     if found.unreadable:

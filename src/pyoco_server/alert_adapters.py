@@ -18,9 +18,9 @@ import httpx2
 import msgspec
 from standardwebhooks import Webhook
 
+from pyoco_server.domain.alerts.channels import Channel, ChannelType, MailServer, Security, target_at
 from pyoco_server.domain.alerts.deliveries import Delivery
 from pyoco_server.domain.alerts.messages import text_of, title_of
-from pyoco_server.domain.alerts.model import Channel, ChannelType, MailServer, Security, target_of
 from pyoco_server.domain.alerts.targets import check_addresses
 from pyoco_server.errors import TargetRefused
 
@@ -69,7 +69,7 @@ class MessagesOut:
     # Webhooks and chats
 
     async def _post(self, channel: Channel, delivery: Delivery) -> str | None:
-        target = target_of(channel)
+        target = target_at(channel.url or "")
         if target.scheme == "http" and not self._allow_private:
             return "http is not allowed any more; private targets are off"
         addresses = await self._look_up(target.host, target.port)

@@ -2,8 +2,8 @@
 
 import asyncio
 
+from pyoco_server.domain.alerts.channels import Channel, ChannelType
 from pyoco_server.domain.alerts.deliveries import Cooldown, Delivery, DeliveryStatus
-from pyoco_server.domain.alerts.model import Channel, ChannelType
 from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason
 from pyoco_server.usecases.ports.alerts import NoticedState
 from pyoco_server.usecases.ports.stores import FeedPosition, Revision

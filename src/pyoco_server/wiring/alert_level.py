@@ -5,8 +5,9 @@ import secrets
 from pyoco_server.domain.dead_letters import StoredLetter
 from pyoco_server.domain.inputs import is_run_id
 from pyoco_server.usecases.alerts.attend import LASTS_SEC, AttendAlerts
+from pyoco_server.usecases.alerts.channels import ManageChannels, ReadyChannels, SealChannels
 from pyoco_server.usecases.alerts.follow import FollowAlerts, FollowDeliveries
-from pyoco_server.usecases.alerts.manage import ManageAlerts, ManageChannels, ManageDeliveries
+from pyoco_server.usecases.alerts.manage import ManageAlerts, ManageDeliveries
 from pyoco_server.usecases.alerts.notice import NoticeHappenings, StartNoticing
 from pyoco_server.usecases.alerts.scan import ScanForLasting, Sources
 from pyoco_server.usecases.alerts.send import SendDeliveries
@@ -31,6 +32,8 @@ class AlertLevel:
         self.follow = FollowAlerts(stored.definition_feed)
         self._follow_deliveries = FollowDeliveries(stored.delivery_feed, clock)
         outbound = new_outbound(setup.config)
+        self._seal = SealChannels(runs.seal)
+        self._ready = ReadyChannels(self._seal, runs.resolve_texts)
         self._add_management(backend, setup, runs, outbound)
         self._add_work(backend, setup, runs, executions, outbound)
 
@@ -44,6 +47,8 @@ class AlertLevel:
         self.channels = ManageChannels(
             definitions=stored.definitions,
             followed=self.follow,
+            seal=self._seal,
+            ready=self._ready,
             outbound=outbound,
             allow_private=setup.config.alerts_allow_private,
             clock=clock,
@@ -83,6 +88,7 @@ class AlertLevel:
             deliveries=stored.deliveries,
             followed=self._follow_deliveries,
             alerts=self.follow,
+            ready=self._ready,
             outbound=outbound,
             policy=retry_policy(setup.config),
             clock=clock,

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from pyoco_server.alert_adapters import MessagesOut
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
+from pyoco_server.domain.alerts.channels import Channel
 from pyoco_server.domain.alerts.deliveries import Delivery, decode_delivery
 from pyoco_server.domain.alerts.model import AlertRecord, decode_alert_record
 from pyoco_server.domain.bulk import BulkChunk, BulkRecord
@@ -335,6 +336,12 @@ async def alerts_on(
         schedules=BucketFeed(feeds, config.schedules_kv_bucket, codec.decode_schedule, restore),
         letters=LetterFeed(feeds, config.dlq_stream, config.dlq_subject_prefix, restore),
     )
+
+
+def channel_store(connection: NatsConnection, config: NatsBackendConfig) -> ListedKvStore[Channel]:
+    """Channels alone, with listing."""
+    decode: Callable[[bytes], Channel] = decode_alert_record  # type: ignore[assignment]
+    return ListedKvStore(connection, config.alerts_kv_bucket, {}, decode, part="channel.")
 
 
 def new_outbound(config: NatsBackendConfig) -> MessagesOut:

@@ -40,7 +40,7 @@ from pyoco_server.usecases.runs.submit import RequireKnown, SubmitBatch, SubmitO
 from pyoco_server.usecases.runs.watch import WatchHub, WatchRun, WatchRuns
 from pyoco_server.usecases.schedules.attend import TickMeter
 from pyoco_server.usecases.secrets.manage import ManageSecrets, ManageVariables
-from pyoco_server.usecases.secrets.resolve import ReadValues, RequireResolvable, ResolveText
+from pyoco_server.usecases.secrets.resolve import ReadValues, RequireResolvable, ResolveTexts
 from pyoco_server.usecases.services import orchestrator
 from pyoco_server.usecases.services.follow import (
     EXPIRE_INTERVAL_SEC,
@@ -163,9 +163,9 @@ class RunLevel:
         self.expiry = RunExpiry(backend.timers, backend.runs, clock)
         self.flow_files = FlowFiles(backend.flow_files, backend.run_index, clock)
         by_tenant = setup.config.http_auth_mode != "none"
-        seal = Sealer(setup.config.secrets_keys)
+        self.seal = seal = Sealer(setup.config.secrets_keys)
         values = ReadValues(backend, seal)
-        self.resolve_text = ResolveText(values)
+        self.resolve_texts = ResolveTexts(values)
         self.secrets = ManageSecrets(backend.secrets, seal, backend.shared_clock, self.trail)
         self.variables = ManageVariables(backend.variables, backend.shared_clock, self.trail)
         self.queues = QueueLevel(backend, self.list_workers, own_writes, self.trail, by_tenant=by_tenant)

@@ -33,8 +33,8 @@ from pyoco_server.usecases.events.transfer import Export, export_events
 from pyoco_server.usecases.ports.gateway import ChangeLog
 from pyoco_server.usecases.ports.runs import ApiKeyStore, Backend, WheelStore, WorkerBackend
 from pyoco_server.usecases.ports.stores import Clock
+from pyoco_server.usecases.reseal import Resealed, ResealSecrets
 from pyoco_server.usecases.runs.submit import SubmitRun
-from pyoco_server.usecases.secrets.manage import Resealed, ResealSecrets
 from pyoco_server.usecases.secrets.resolve import ReadValues, ResolveJob
 from pyoco_server.usecases.wheels import SyncWheels
 from pyoco_server.wiring.backends import (
@@ -44,7 +44,7 @@ from pyoco_server.wiring.backends import (
     open_wheels,
     open_worker_backend,
 )
-from pyoco_server.wiring.gateway_backend import change_log, open_events
+from pyoco_server.wiring.gateway_backend import change_log, channel_store, open_events
 from pyoco_server.worker.run_log import REFUSED_PATIENCE_SEC
 from pyoco_server.worker.session import FlowExecutors
 from pyoco_server.worker.wheels import CodeUsers, DirectoryInstaller, KeepWheels
@@ -378,7 +378,9 @@ async def reseal_secrets(config: NatsBackendConfig) -> Resealed:
     async with open_backend(config, name="pyoco-server-admin") as backend:
         trail = RecordIfAllowed(change_log(backend.connection, config))
         entries = AuditTrail(trail, time.time, new_run_id)
-        return await ResealSecrets(backend.secrets, Sealer(config.secrets_keys), entries)(COMMAND)
+        channels = channel_store(backend.connection, config)
+        seal = Sealer(config.secrets_keys)
+        return await ResealSecrets(backend.secrets, channels, seal, entries)(COMMAND)
 
 
 async def read_export(config: NatsBackendConfig) -> Export:

@@ -4,13 +4,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from pyoco_server.domain.inputs import is_tag
-from pyoco_server.errors import InvalidRequest
+from pyoco_server.domain.named import stored_key
 
 MAX_VALUE_BYTES = 32 * 1024
 KEY_SETTING = "PYOCO_SECRETS_KEY"
-NO_TENANT = "="
-"""Not a name of a tenant."""
 
 
 class SecretRecord(Struct, frozen=True, kw_only=True):
@@ -39,24 +36,9 @@ class VariableRecord(Struct, frozen=True, kw_only=True):
         return stored_key(self.tenant_id, self.name)
 
 
-def of_tenant(tenant_id: str | None) -> str:
-    """The beginning of a tenant's keys."""
-    return f"{NO_TENANT if tenant_id is None else tenant_id}."
-
-
-def stored_key(tenant_id: str | None, name: str) -> str:
-    return of_tenant(tenant_id) + name
-
-
 def bound_to(tenant_id: str | None, name: str) -> bytes:
     """What a sealed value belongs to: it opens under no other name, and for no other tenant."""
     return f"secret\0{stored_key(tenant_id, name)}".encode()
-
-
-def check_name(name: str) -> None:
-    """Raises InvalidRequest."""
-    if not is_tag(name):
-        raise InvalidRequest(f"name {name[:64]!r} must match [A-Za-z0-9_-]{{1,64}}")
 
 
 class Secret(Struct, frozen=True, kw_only=True):

@@ -53,14 +53,23 @@ _BEGIN = re.compile(r"(\$?)\$\{\s*(secrets|vars)(?=\s*[.\[])")
 _WHOLE = re.compile(rf"\$\{{\s*(secrets|vars)\.({NAME})\s*\}}")
 
 
-def read(params: dict[str, Any]) -> tuple[dict[str, Any], References | None]:
+def read(params: dict[str, Any], of: str = "params") -> tuple[dict[str, Any], References | None]:
     """The params without escapes, and the places of references in them; None: neither was there.
 
-    Raises InvalidRequest with the place of a reference that is none.
+    `of`: what they are called in errors. Raises InvalidRequest with the place of a reference that is none.
     """
     reading = _Reading()
-    read_params = reading.of(params, ())
+    try:
+        read_params = reading.of(params, ())
+    except _NoReference as error:
+        raise InvalidRequest(f"{of}{written(error.path)}".lstrip(".") + f": {error}") from None
     return (read_params, tuple(reading.found)) if reading.has_syntax else (params, None)
+
+
+class _NoReference(Exception):
+    def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(problem)
+        self.path = path
 
 
 class _Reading:
@@ -105,24 +114,26 @@ class _Reading:
     def _note(self, path: Path, start: int, end: int) -> None:
         self.found.append(Reference(path, start, end))
         if len(self.found) > MAX_REFERENCES:
-            raise InvalidRequest(f"params: more than {MAX_REFERENCES:,} references to secrets and variables")
+            raise _NoReference((), f"more than {MAX_REFERENCES:,} references to secrets and variables")
 
 
 def _whole_at(text: str, start: int, path: Path) -> str:
     found = _WHOLE.match(text, start)
     if found is None:
-        raise InvalidRequest(
-            f"params{written(path)}: '{_short(text[start:])}' is not a reference like ${{secrets.name}}; "
-            "write $${ for a literal ${"
+        raise _NoReference(
+            path,
+            f"'{_short(text[start:])}' is not a reference like ${{secrets.name}}; "
+            "write $${ for a literal ${",
         )
     return found.group()
 
 
 def _check_key(key: object, path: Path) -> None:
     if "${" in str(key) and _BEGIN.search(str(key)):
-        raise InvalidRequest(
-            f"params{written(path)}: the key {_short(str(key))!r} names a secret or variable, "
-            "but only values are resolved, not keys"
+        raise _NoReference(
+            path,
+            f"the key {_short(str(key))!r} names a secret or variable, "
+            "but only values are resolved, not keys",
         )
 
 

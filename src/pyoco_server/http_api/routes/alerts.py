@@ -6,6 +6,14 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
 
+from pyoco_server.domain.alerts.channels import (
+    ChannelDefinition,
+    ChannelDeleted,
+    ChannelPage,
+    ChannelType,
+    ChannelView,
+    Security,
+)
 from pyoco_server.domain.alerts.deliveries import DeliveryDetail, DeliveryPage, DeliveryStatus
 from pyoco_server.domain.alerts.model import (
     AlertDefinition,
@@ -13,12 +21,6 @@ from pyoco_server.domain.alerts.model import (
     AlertKind,
     AlertPage,
     AlertView,
-    ChannelDefinition,
-    ChannelDeleted,
-    ChannelPage,
-    ChannelType,
-    ChannelView,
-    Security,
 )
 from pyoco_server.domain.auth import Scope
 from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT

@@ -3,18 +3,14 @@
 import asyncio
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
+from typing import Any
 
+from msgspec.structs import replace
+
+from pyoco_server.domain.alerts.channels import Channel, channel_key
 from pyoco_server.domain.alerts.deliveries import Delivery
 from pyoco_server.domain.alerts.happenings import Happening, concerns
-from pyoco_server.domain.alerts.model import (
-    Alert,
-    AlertKind,
-    AlertRecord,
-    Channel,
-    alert_key,
-    channel_key,
-    replace as replaced,
-)
+from pyoco_server.domain.alerts.model import Alert, AlertKind, AlertRecord, alert_key
 from pyoco_server.domain.executions.conditions import ConditionFailed
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.logs import get_logger
@@ -107,6 +103,23 @@ class FollowAlerts:
     def channel(self, tenant_id: str | None, name: str) -> Channel | None:
         found = self._known.get(channel_key(tenant_id, name))
         return found.value if found is not None and isinstance(found.value, Channel) else None
+
+    async def listed_alerts(self, tenant_id: str | None) -> list[Alert]:
+        """Raises NatsUnavailable."""
+        await self.wait()
+        return self.alerts(tenant_id)
+
+    async def listed_channels(self, tenant_id: str | None) -> list[Channel]:
+        """Raises NatsUnavailable."""
+        await self.wait()
+        return self.channels(tenant_id)
+
+    def wrote(self, key: str, found: Versioned[Any] | None) -> None:
+        """A write of this gateway, before the feed shows it."""
+        if found is None:
+            self.forget(key)
+        else:
+            self.note(key, found)
 
     def note(self, key: str, found: Versioned[AlertRecord]) -> None:
         known = self._known.get(key)
@@ -207,7 +220,7 @@ class FollowDeliveries:
             return
         if known is None:
             insort(self._order, (delivery.created_at, delivery.id))
-        light = replaced(delivery, body="")
+        light = replace(delivery, body="")
         self._known[delivery.id] = Versioned(light, stored.revision)
         (self._pending.add if delivery.is_pending else self._pending.discard)(delivery.id)
         for listener in self._listeners:

@@ -1,10 +1,10 @@
-"""Define alerts and channels; list, show and replay deliveries."""
+"""Define alerts; list, show and replay deliveries."""
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 
+from pyoco_server.domain.alerts.channels import channel_key
 from pyoco_server.domain.alerts.deliveries import (
     Delivery,
     DeliveryDetail,
@@ -20,63 +20,37 @@ from pyoco_server.domain.alerts.model import (
     AlertPage,
     AlertRecord,
     AlertView,
-    Channel,
-    ChannelDefinition,
-    ChannelPage,
-    ChannelView,
     alert_key,
     alert_view,
     changed,
-    channel_key,
-    channel_view,
-    host_of,
-    is_generated,
     new_alert,
-    new_channel,
-    secret_of,
 )
 from pyoco_server.domain.audit_trail import ChangeTarget
-from pyoco_server.domain.inputs import is_run_id, is_tag, nearest
+from pyoco_server.domain.inputs import is_run_id, nearest
 from pyoco_server.domain.runs.listing import Place, cursor_at, digest_of, place_of
-from pyoco_server.errors import (
-    AlertNotFound,
-    ChannelInUse,
-    ChannelNotFound,
-    DeliveryNotFound,
-    InvalidRequest,
-    NatsUnavailable,
-)
+from pyoco_server.errors import AlertNotFound, ChannelNotFound, DeliveryNotFound, InvalidRequest
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.alerts.follow import FollowAlerts, FollowDeliveries
 from pyoco_server.usecases.alerts.notice import StartNoticing
 from pyoco_server.usecases.audit_trail import AuditTrail
 from pyoco_server.usecases.auth import Caller
-from pyoco_server.usecases.consistency import change_value, write
-from pyoco_server.usecases.ports.alerts import Outbound
-from pyoco_server.usecases.ports.stores import Clock, Store, Versioned, WrongRevision
+from pyoco_server.usecases.consistency import change_value
+from pyoco_server.usecases.named import NamedDefinitions, NounOf
+from pyoco_server.usecases.ports.stores import Clock, Store
 
 log = get_logger(__name__)
 
-MAX_TRIES = 100
-T = TypeVar("T", Alert, Channel)
+ALERTS = NounOf(
+    noun="alert",
+    record=Alert,
+    key=alert_key,
+    view=alert_view,
+    page=AlertPage,
+    not_found=AlertNotFound,
+)
 
 
-def _newest_first(
-    records: Sequence[T], cursor: str | None, limit: int, of: str
-) -> tuple[list[T], str | None]:
-    before = None if cursor is None else place_of(cursor, of)
-    ordered = sorted(records, key=lambda one: (one.created_at, one.name), reverse=True)
-    left = [
-        one
-        for one in ordered
-        if before is None or (one.created_at, one.name) < (before.updated_at, before.run_id)
-    ]
-    shown = left[:limit]
-    more = cursor_at(Place(shown[-1].created_at, shown[-1].name), of) if len(left) > limit else None
-    return shown, more
-
-
-class ManageAlerts:
+class ManageAlerts(NamedDefinitions[Alert, AlertView, AlertPage]):
     def __init__(
         self,
         definitions: Store[AlertRecord],
@@ -86,12 +60,11 @@ class ManageAlerts:
         new_id: Callable[[], str],
         trail: AuditTrail,
     ) -> None:
-        self._definitions = definitions
+        super().__init__(ALERTS, definitions, followed.listed_alerts, trail, followed.wrote)
         self._followed = followed
         self._start = start
         self._clock = clock
         self._new_id = new_id
-        self._trail = trail
 
     async def put(self, name: str, definition: AlertDefinition, caller: Caller) -> tuple[AlertView, bool]:
         """The alert, and whether it is new. Raises InvalidRequest."""
@@ -100,164 +73,24 @@ class ManageAlerts:
         )
         await self._require_channel(definition.channel, caller)
         await self._start(definition.on)
-        for _ in range(MAX_TRIES):
-            stored = await self._definitions.get(wanted.store_key)
-            known = None if stored is None else stored.value
-            alert = changed(known, wanted) if isinstance(known, Alert) else wanted
-            if alert is known:
-                return alert_view(alert), False
-            try:
-                revision = await write(self._definitions, alert.store_key, alert, stored)
-            except WrongRevision:
-                continue
-            self._followed.note(alert.store_key, Versioned(alert, revision))
+
+        async def decide(known: Alert | None) -> Alert:
+            return wanted if known is None else changed(known, wanted)
+
+        before, after = await self._write(name, decide, caller)
+        if after is not before:
             log.info("alert defined", action="alert.defined", alert=name, by=caller.name)
-            before = alert_view(known) if isinstance(known, Alert) else None
-            await self._record(caller, "alert.put", name, before, alert_view(alert))
-            return alert_view(alert), stored is None
-        raise NatsUnavailable(f"alert {name} could not be written")
+        return alert_view(after), before is None
 
     async def _require_channel(self, name: str, caller: Caller) -> None:
-        if await self._definitions.get(channel_key(caller.tenant_id, name)) is None:
+        if await self._store.get(channel_key(caller.tenant_id, name)) is None:
             known = [channel.name for channel in self._followed.channels(caller.tenant_id)]
             raise InvalidRequest(f"channel: there is no channel {name!r}{nearest(name, known)}")
 
-    async def find(self, name: str, caller: Caller) -> AlertView:
-        """Raises AlertNotFound."""
-        return alert_view(await self._stored(name, caller))
-
-    async def page(self, cursor: str | None, limit: int, caller: Caller) -> AlertPage:
-        """Newest first."""
-        await self._followed.wait()
-        of = digest_of("alerts", caller.tenant_id)
-        shown, more = _newest_first(self._followed.alerts(caller.tenant_id), cursor, limit, of)
-        return AlertPage([alert_view(alert) for alert in shown], more)
-
     async def delete(self, name: str, caller: Caller) -> None:
         """What is to be delivered still is. Raises AlertNotFound."""
-        alert = await self._stored(name, caller)
-        await self._definitions.remove(alert.store_key, None)
-        self._followed.forget(alert.store_key)
+        await self._remove(name, caller)
         log.info("alert deleted", action="alert.deleted", alert=name, by=caller.name)
-        await self._record(caller, "alert.delete", name, alert_view(alert), None)
-
-    async def _stored(self, name: str, caller: Caller) -> Alert:
-        stored = await self._definitions.get(alert_key(caller.tenant_id, name)) if is_tag(name) else None
-        if stored is None or not isinstance(stored.value, Alert):
-            known = [alert.name for alert in self._followed.alerts(caller.tenant_id)]
-            raise AlertNotFound(f"alert not found: {name[:64]}{nearest(name, known)}")
-        return stored.value
-
-    async def _record(
-        self, caller: Caller, action: str, name: str, before: Struct | None, after: Struct | None
-    ) -> None:
-        await self._trail.record(caller, action, ChangeTarget("alert", name), _state(before), _state(after))
-
-
-def _state(shown: Struct | None) -> dict[str, object] | None:
-    """Views have no secrets; a view with a generated one is not recorded."""
-    return None if shown is None else to_builtins(shown)
-
-
-class ManageChannels:
-    def __init__(
-        self,
-        *,
-        definitions: Store[AlertRecord],
-        followed: FollowAlerts,
-        outbound: Outbound,
-        allow_private: bool,
-        clock: Clock,
-        new_secret: Callable[[], bytes],
-        trail: AuditTrail,
-    ) -> None:
-        self._definitions = definitions
-        self._followed = followed
-        self._outbound = outbound
-        self._allow_private = allow_private
-        self._clock = clock
-        self._new_secret = new_secret
-        self._trail = trail
-
-    async def put(self, name: str, wanted: ChannelDefinition, caller: Caller) -> tuple[ChannelView, bool]:
-        """The channel, with a secret that was generated, and whether it is new.
-
-        Raises InvalidRequest or TargetRefused.
-        """
-        for _ in range(MAX_TRIES):
-            stored = await self._known(name, caller)
-            known = None if stored is None else stored.value
-            known = known if isinstance(known, Channel) else None
-            channel = new_channel(
-                name,
-                wanted,
-                tenant_id=caller.tenant_id,
-                known=known,
-                new_secret=secret_of(self._new_secret()),
-                allow_private=self._allow_private,
-                now=self._clock(),
-            )
-            if not self._allow_private:
-                await self._outbound.check_host(*host_of(channel))
-            try:
-                revision = await write(self._definitions, channel.store_key, channel, stored)
-            except WrongRevision:
-                continue
-            self._followed.note(channel.store_key, Versioned(channel, revision))
-            log.info("channel defined", action="channel.defined", channel=name, by=caller.name)
-            before = None if known is None else channel_view(known)
-            await self._record(caller, "channel.put", name, before, channel_view(channel))
-            return channel_view(channel, with_secret=is_generated(wanted, known)), stored is None
-        raise NatsUnavailable(f"channel {name} could not be written")
-
-    async def _known(self, name: str, caller: Caller) -> Versioned[AlertRecord] | None:
-        return await self._definitions.get(channel_key(caller.tenant_id, name)) if is_tag(name) else None
-
-    async def find(self, name: str, caller: Caller) -> ChannelView:
-        """Raises ChannelNotFound."""
-        return channel_view(await self._stored(name, caller))
-
-    async def page(self, cursor: str | None, limit: int, caller: Caller) -> ChannelPage:
-        """Newest first."""
-        await self._followed.wait()
-        of = digest_of("channels", caller.tenant_id)
-        shown, more = _newest_first(self._followed.channels(caller.tenant_id), cursor, limit, of)
-        return ChannelPage([channel_view(channel) for channel in shown], more)
-
-    async def delete(self, name: str, caller: Caller) -> None:
-        """Raises ChannelNotFound or ChannelInUse."""
-        await self._followed.wait()
-        channel = await self._stored(name, caller)
-        await self._require_unused(name, caller)
-        await self._definitions.remove(channel.store_key, None)
-        self._followed.forget(channel.store_key)
-        log.info("channel deleted", action="channel.deleted", channel=name, by=caller.name)
-        await self._record(caller, "channel.delete", name, channel_view(channel), None)
-
-    async def _require_unused(self, name: str, caller: Caller) -> None:
-        """The feed may be behind: what it knows of is asked for again."""
-        for alert in self._followed.alerts(caller.tenant_id):
-            if alert.definition.channel != name:
-                continue
-            stored = await self._definitions.get(alert.store_key)
-            if stored is not None and isinstance(stored.value, Alert) and _uses(stored.value, name):
-                raise ChannelInUse(f"channel {name!r} is used by alert {alert.name!r}")
-
-    async def _stored(self, name: str, caller: Caller) -> Channel:
-        stored = await self._known(name, caller)
-        if stored is None or not isinstance(stored.value, Channel):
-            known = [channel.name for channel in self._followed.channels(caller.tenant_id)]
-            raise ChannelNotFound(f"channel not found: {name[:64]}{nearest(name, known)}")
-        return stored.value
-
-    async def _record(
-        self, caller: Caller, action: str, name: str, before: Struct | None, after: Struct | None
-    ) -> None:
-        await self._trail.record(caller, action, ChangeTarget("channel", name), _state(before), _state(after))
-
-
-def _uses(alert: Alert, channel: str) -> bool:
-    return alert.definition.channel == channel
 
 
 # Deliveries

@@ -12,10 +12,12 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Protocol
 
+from pyoco_server.domain.alerts.channels import Channel
 from pyoco_server.domain.alerts.deliveries import Delivery, DeliveryStatus, delivered, failed, given_up
 from pyoco_server.domain.events.retry import RetryPolicy
-from pyoco_server.errors import DeliveryFailed, NatsUnavailable
+from pyoco_server.errors import DeliveryFailed, InvalidRequest, NatsUnavailable, TargetRefused, Unresolvable
 from pyoco_server.logs import get_logger
+from pyoco_server.usecases.alerts.channels import ReadyChannels
 from pyoco_server.usecases.alerts.follow import FollowAlerts, FollowDeliveries
 from pyoco_server.usecases.concurrency import wait_at_most
 from pyoco_server.usecases.ports.alerts import Outbound
@@ -123,6 +125,7 @@ class SendDeliveries:
         deliveries: Store[Delivery],
         followed: FollowDeliveries,
         alerts: FollowAlerts,
+        ready: ReadyChannels,
         outbound: Outbound,
         policy: RetryPolicy,
         clock: Clock,
@@ -132,6 +135,7 @@ class SendDeliveries:
         self._deliveries = deliveries
         self._followed = followed
         self._alerts = alerts
+        self._ready = ready
         self._outbound = outbound
         self._policy = policy
         self._clock = clock
@@ -213,10 +217,20 @@ class SendDeliveries:
         channel = self._alerts.channel(delivery.tenant_id, delivery.channel)
         if channel is None:
             return given_up(delivery, f"channel {delivery.channel} was deleted", self._clock())
-        problem = await self._outbound.send(channel, delivery)
+        problem = await self._problem(channel, delivery)
         if problem is None:
             return delivered(delivery, self._clock())
         return failed(delivery, problem, self._policy, self._clock(), self._jitter())
+
+    async def _problem(self, channel: Channel, delivery: Delivery) -> str | None:
+        """Values of secrets exist in here only."""
+        try:
+            # What is private is decided by the addresses of the host, in a moment.
+            ready, masks = await self._ready(channel, allow_private=True)
+        except (Unresolvable, InvalidRequest, TargetRefused) as error:
+            return error.detail
+        problem = await self._outbound.send(ready, delivery)
+        return None if problem is None else masks.text(problem)
 
     def _report(self, delivery: Delivery) -> None:
         self._meter.delivery("RETRIED" if delivery.is_pending else delivery.status)

@@ -4,8 +4,9 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct, field
 
+from pyoco_server.domain.alerts.channels import Channel
 from pyoco_server.domain.alerts.deliveries import Cooldown, Delivery
-from pyoco_server.domain.alerts.model import AlertRecord, Channel
+from pyoco_server.domain.alerts.model import AlertRecord
 from pyoco_server.domain.codec import decoding
 from pyoco_server.domain.dead_letters import StoredLetter
 from pyoco_server.domain.executions.records import LoggedCommit
@@ -68,5 +69,8 @@ class Outbound(Protocol):
         ...
 
     async def send(self, channel: Channel, delivery: Delivery) -> str | None:
-        """What went wrong; None: it was delivered. Never raises because of the receiver."""
+        """`channel`: opened and resolved.
+
+        What went wrong; None: it was delivered. Never raises because of the receiver.
+        """
         ...

@@ -6,8 +6,9 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from pyoco_server.domain.fleet import RESOLVES
+from pyoco_server.domain.named import stored_key
 from pyoco_server.domain.runs.jobs import Job, ResolvedJob, Submission
-from pyoco_server.domain.secrets.model import KEY_SETTING, SecretRecord, bound_to, stored_key
+from pyoco_server.domain.secrets.model import KEY_SETTING, SecretRecord, bound_to
 from pyoco_server.domain.secrets.references import Kind, Named, named_in, read, resolved
 from pyoco_server.errors import Unresolvable
 from pyoco_server.usecases.fleet import ListWorkers
@@ -94,20 +95,22 @@ class RequireResolvable:
         await self._values.check(submission.tenant_id, named_in(submission.params, submission.references))
 
 
-class ResolveText:
+class ResolveTexts:
     """For settings that a gateway uses itself, such as the address of a channel."""
 
     def __init__(self, values: ReadValues) -> None:
         self._values = values
 
-    async def __call__(self, tenant_id: str | None, value: Any) -> tuple[Any, tuple[str, ...]]:
-        """The value with all references resolved, and the secrets in it, to be masked (`Masks`).
+    async def __call__(
+        self, tenant_id: str | None, texts: dict[str, Any]
+    ) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """The texts with all references resolved, and the secrets in them, to be masked (`Masks`).
 
         Only for what somebody with the scope `deploy` has written. Raises Unresolvable or InvalidRequest.
         """
-        params, references = read({"value": value})
+        plain, references = read(texts, of="")
         if references is None:
-            return value, ()
-        values = await self._values(tenant_id, named_in(params, references))
+            return texts, ()
+        values = await self._values(tenant_id, named_in(plain, references))
         secrets = tuple(str(one) for named, one in values.items() if named.kind is Kind.SECRET)
-        return resolved(params, references, values)["value"], secrets
+        return resolved(plain, references, values), secrets
