@@ -389,11 +389,20 @@ class EventStarted(_EventAccepted, kw_only=True):
     resume_ignored: bool | UnsetType = UNSET
 
 
-class EventPinged(_EventAccepted, kw_only=True):
-    """GitHub's ping of a new webhook: correctly signed; it starts nothing."""
+class EventIgnored(_EventAccepted, kw_only=True):
+    """A valid event that starts nothing, with the reason: `filtered` or `ping`."""
 
-    ping: bool
+    reason_code: str
     message: str
+    template_id: str | UnsetType = UNSET
+    template_name: str | UnsetType = UNSET
+    ping: bool | UnsetType = UNSET
+
+
+class EventBatch(Struct):
+    """One result per event, in order: what the event alone would be answered with, and its HTTP `status`."""
+
+    results: list[dict[str, Any]]
 
 
 class EventResumed(_EventAccepted, kw_only=True):
@@ -406,7 +415,7 @@ class EventResumed(_EventAccepted, kw_only=True):
 
 
 WorkflowRetryJob = _without(
-    ("tenant_id", "api_key_id", "is_told", "told_tries"),
+    ("tenant_id", "api_key_id", "is_told", "told_tries", "is_data_null", "is_period_in_data"),
     RetryJob,
     "WorkflowRetryJob",
     next_retry_at=str,

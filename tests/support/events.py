@@ -22,15 +22,8 @@ from pyoco_server.errors import ExecutionNotFound
 from pyoco_server.memory import MemoryGatewayBackend, open_memory_gateway_backend
 from pyoco_server.usecases.audit_trail import AuditTrail
 from pyoco_server.usecases.auth import ANONYMOUS
-from pyoco_server.usecases.events.receive import (
-    Answer,
-    Arrival,
-    Attempt,
-    Credentials,
-    Origin,
-    Outcome,
-    ReceiveEvent,
-)
+from pyoco_server.usecases.events.attempts import Answer, Attempt, Origin, Outcome
+from pyoco_server.usecases.events.receive import Arrival, Credentials, ReceiveEvent
 from pyoco_server.usecases.events.start import PATIENCE_SEC
 from pyoco_server.usecases.ports.gateway import ExecutionOrder, Executions, Waits
 from pyoco_server.usecases.runs.submit import SubmitRun

@@ -62,6 +62,7 @@ from pyoco_server.errors.requests import (
     NotCountedYet as NotCountedYet,
     RequestTooLarge as RequestTooLarge,
     TimersUnsupported as TimersUnsupported,
+    UnsupportedMediaType as UnsupportedMediaType,
     UntrustedCertificate as UntrustedCertificate,
 )
 from pyoco_server.errors.runs import (

@@ -25,6 +25,12 @@ class RequestTooLarge(InvalidRequest):
     own_status = Status.REQUEST_ENTITY_TOO_LARGE
 
 
+class UnsupportedMediaType(InvalidRequest):
+    """An invalid request with status 415."""
+
+    own_status = Status.UNSUPPORTED_MEDIA_TYPE
+
+
 class BodyTooSlow(InvalidRequest):
     """An invalid request with status 408."""
 

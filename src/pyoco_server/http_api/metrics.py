@@ -43,6 +43,12 @@ class Metrics:
         self.submitted = Counter(
             "pyoco_runs_submitted", "Runs accepted by this gateway.", registry=self.registry
         )
+        self.events = Counter(
+            "pyoco_workflow_events",
+            "Workflow events and manual starts that this gateway has handled, by outcome.",
+            ["outcome"],
+            registry=self.registry,
+        )
         self._bulk_items = Counter(
             "pyoco_bulk_items",
             "Items of bulk operations that this gateway has acted on.",

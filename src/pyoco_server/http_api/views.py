@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
 
@@ -15,7 +16,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from starlette.types import Receive, Scope, Send
 
 from pyoco_server.answers import (
-    EventPinged,
+    EventBatch,
+    EventIgnored,
     EventRefused,
     EventResumed,
     EventStarted,
@@ -32,7 +34,7 @@ from pyoco_server.answers import (
     WorkflowSource,
     shown,
 )
-from pyoco_server.domain.events.audit import iso
+from pyoco_server.domain.events.audit import EMPTY_BATCH, PING, iso
 from pyoco_server.domain.events.retry import RetryJob
 from pyoco_server.domain.events.sources import Source
 from pyoco_server.domain.executions.branches import EdgeState
@@ -46,7 +48,7 @@ from pyoco_server.errors import LimitReached, NatsUnavailable, StillStarting
 from pyoco_server.http_api.errors import RETRY_AFTER_SEC, error_body, with_particulars
 from pyoco_server.http_api.gateway import gateway_of
 from pyoco_server.http_api.middleware import caller_of
-from pyoco_server.usecases.events.receive import Answer
+from pyoco_server.usecases.events.attempts import Answer, Ignored
 from pyoco_server.usecases.events.resume import Resumed
 from pyoco_server.usecases.ports.stores import Clock
 from pyoco_server.usecases.runs.read import RunView
@@ -164,7 +166,7 @@ def wheel_view(wheel: Wheel) -> WheelFile:
 
 
 def answer_view(request: Request, answer: Answer) -> Response:
-    response = json_response(_accepted(answer) if answer.error is None else _refused(request, answer))
+    response = json_response(_answer(request, answer))
     if answer.error is not None:
         response.status_code = int(answer.error.status)
     if isinstance(answer.error, (NatsUnavailable, StillStarting)):
@@ -172,6 +174,19 @@ def answer_view(request: Request, answer: Answer) -> Response:
     if isinstance(answer.error, LimitReached):
         response.headers["Retry-After"] = str(answer.error.retry_after_sec)
     return response
+
+
+def _answer(request: Request, answer: Answer) -> Struct:
+    if answer.batch is not None:
+        return EventBatch([_member(request, member) for member in answer.batch])
+    if answer.ignored is not None and answer.ignored.reason is EMPTY_BATCH:
+        return EventBatch([])
+    return _accepted(answer) if answer.error is None else _refused(request, answer)
+
+
+def _member(request: Request, answer: Answer) -> dict[str, Any]:
+    status = HTTPStatus.OK if answer.error is None else answer.error.status
+    return {**msgspec.to_builtins(_answer(request, answer)), "status": int(status)}
 
 
 def _refused(request: Request, answer: Answer) -> EventRefused:
@@ -190,20 +205,24 @@ def _refused(request: Request, answer: Answer) -> EventRefused:
     )
 
 
-def _accepted(answer: Answer) -> EventPinged | EventResumed | EventStarted:
-    if answer.is_ping:
-        return _pinged(answer)
+def _accepted(answer: Answer) -> EventIgnored | EventResumed | EventStarted:
+    if answer.ignored is not None:
+        return _ignored(answer, answer.ignored)
     return _started(answer) if answer.resumed is None else _resumed(answer, answer.resumed)
 
 
-def _pinged(answer: Answer) -> EventPinged:
-    return EventPinged(
+def _ignored(answer: Answer, ignored: Ignored) -> EventIgnored:
+    is_ping = ignored.reason is PING
+    return EventIgnored(
         status="ok",
         duplicate=False,
         triggered=False,
-        ping=True,
         event_id=answer.event_id,
-        message="The signature is valid. A ping starts nothing.",
+        reason_code=ignored.reason.reason_code,
+        message="The signature is valid. A ping starts nothing." if is_ping else ignored.text,
+        template_id=UNSET if answer.template is None else answer.template.id,
+        template_name=UNSET if answer.template is None else answer.template.name,
+        ping=is_ping or UNSET,
         idempotency_key_ignored=_is_key_ignored(answer),
     )
 

@@ -318,7 +318,7 @@ _DEFAULTS: Final[dict[str, dict[str, Any]]] = {
     },
     "alerts": {"filter": None, "late_after_sec": None, "cooldown_sec": 0},
     "actions": {"flow_name": None, "tag": None, "params": {}, "graph_id": None, "concurrency": "allow"},
-    "templates": {"year": 0, "month": 0, "mfcloud_url": None, "notes": None},
+    "templates": {"year": 0, "month": 0, "mfcloud_url": None, "notes": None, "when": None},
     "schedules": {
         "cron": None,
         "every_sec": None,
@@ -380,7 +380,7 @@ def difference(wanted: Document, stored: Answer | None) -> dict[str, Answer]:
         return {name: {"from": None, "to": value} for name, value in wanted.body.items()}
     fields = _DEFAULTS[wanted.kind] | wanted.body
     if wanted.kind == "templates" and fields.get("needs_month") is None:
-        fields["needs_month"] = fields["year"] != 0
+        fields["needs_month"] = bool(wanted.body.keys() & {"year", "month"})
     before = {name: _compared(name, stored.get(name)) for name in fields}
     after = {name: _compared(name, value) for name, value in fields.items()}
     return {name: {"from": before[name], "to": after[name]} for name in fields if before[name] != after[name]}

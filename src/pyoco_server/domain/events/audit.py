@@ -49,6 +49,8 @@ class ReasonClass(StrEnum):
     UNSUPPORTED_ACTION = "unsupported_action"
     INFRA = "infra"
     DUPLICATE = "duplicate"
+    FILTERED = "filtered"
+    PING = "ping"
 
 
 class RetryAdvice(StrEnum):
@@ -68,6 +70,9 @@ class Reason(Struct, frozen=True):
 DISCARDED_BY_HAND = Reason(ReasonClass.VALIDATION, "discarded_by_hand", RetryAdvice.DO_NOT_RETRY)
 RESUME_EXPIRED = Reason(ReasonClass.VALIDATION, "resume_expired", RetryAdvice.RETRY_AFTER_FIX)
 DUPLICATE = Reason(ReasonClass.DUPLICATE, "duplicate_idempotency_key", RetryAdvice.DO_NOT_RETRY)
+FILTERED = Reason(ReasonClass.FILTERED, "filtered", RetryAdvice.DO_NOT_RETRY)
+PING = Reason(ReasonClass.PING, "ping", RetryAdvice.DO_NOT_RETRY)
+EMPTY_BATCH = Reason(ReasonClass.FILTERED, "empty_batch", RetryAdvice.DO_NOT_RETRY)
 
 _CLASSES: list[tuple[type[PyocoServerError], ReasonClass, RetryAdvice]] = [
     (InvalidEventToken, ReasonClass.AUTH, RetryAdvice.RETRY_AFTER_FIX),

@@ -8,8 +8,16 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from pyoco_server.domain.events.cloud_events import (
+    CloudEvent,
+    Mode,
+    mode_of,
+    parsed_json,
+    read_binary,
+    read_structured,
+    refuse_form,
+)
 from pyoco_server.domain.events.templates import MAX_TEXT, MAX_YEAR, Period, Template, period
-from pyoco_server.domain.inputs import Refused, decode_json
 from pyoco_server.errors import InvalidRequest, InvalidYearMonth
 
 _KEY = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
@@ -24,7 +32,6 @@ UNUSABLE = -1
 
 KEY_FIELDS = ("idempotency_key", "idempotencyKey", "event_id", "eventId")
 KEY_HEADERS = ("x-idempotency-key", "idempotency-key", "webhook-id")
-STRUCTURED = "application/cloudevents+json"
 
 
 class ResumeTarget(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -51,6 +58,14 @@ class EventRequest(Struct, frozen=True, kw_only=True):
     """An unusable key was given."""
     resume: ResumeTarget | UnsetType = UNSET
     """Unset, it is not encoded: the stored form and digest of other events stay as in older versions."""
+    is_data_null: bool | UnsetType = UNSET
+    """The data is null, which differs from no data."""
+    is_period_in_data: bool | UnsetType = UNSET
+    """Year and month are from the data of a CloudEvent, where they may mean something else."""
+
+    @property
+    def has_data(self) -> bool:
+        return self.data is not None or self.is_data_null is True
 
     @property
     def target(self) -> ResumeTarget | None:
@@ -65,20 +80,17 @@ class ChosenKey(Struct, frozen=True):
 
 def read_request(body: bytes, headers: Mapping[str, str]) -> EventRequest:
     """`headers` by lower-case name. Raises InvalidRequest, which names the invalid field."""
-    fields = _cloud_event(body, headers)
-    if fields is None:
-        fields = json_object(body)
-    return from_fields(fields, headers)
+    match mode_of(headers):
+        case Mode.STRUCTURED | Mode.BATCHED:  # the parts of a batch are structured events
+            return _of_cloud_event(read_structured(body), headers)
+        case Mode.BINARY:
+            return _of_cloud_event(read_binary(body, headers), headers)
+    refuse_form(body, headers)
+    return from_fields(json_object(body), headers)
 
 
 def from_fields(fields: Mapping[str, Any], headers: Mapping[str, str]) -> EventRequest:
-    chosen = choose_key(
-        [
-            *(fields.get(name) for name in KEY_FIELDS),
-            *(headers.get(name) for name in KEY_HEADERS),
-            fields.get(_CLOUD_KEY),
-        ]
-    )
+    chosen = _chosen_key(fields, headers)
     template_id = _template_id(fields)
     return EventRequest(
         template_id=template_id,
@@ -93,6 +105,12 @@ def from_fields(fields: Mapping[str, Any], headers: Mapping[str, str]) -> EventR
         is_key_ignored=chosen.is_ignored,
         resume=UNSET if template_id is not None else _resume_target(fields),
     )
+
+
+def _chosen_key(
+    fields: Mapping[str, Any], headers: Mapping[str, str], last: str | None = None
+) -> "ChosenKey":
+    return choose_key([*map(fields.get, KEY_FIELDS), *map(headers.get, KEY_HEADERS), last])
 
 
 def with_source(request: EventRequest, source: str) -> EventRequest:
@@ -127,13 +145,6 @@ def json_object(body: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidRequest("body: must be a JSON object")
     return value
-
-
-def parsed_json(body: bytes) -> Any:
-    try:
-        return decode_json(body)
-    except Refused as error:
-        raise InvalidRequest(f"body: is not JSON: {error}" if not error.path else str(error)) from error
 
 
 def choose_key(candidates: Iterable[Any]) -> ChosenKey:
@@ -201,43 +212,49 @@ def _number(value: Any) -> int | None:
     return int(value) if 0 <= int(value) <= MAX_YEAR else UNUSABLE
 
 
-# CloudEvents 1.0
+# CloudEvents
 
-_CLOUD_KEY = "\0cloud key"
-
-
-def _cloud_event(body: bytes, headers: Mapping[str, str]) -> dict[str, Any] | None:
-    """The fields of a CloudEvent in binary or structured mode; None: not a CloudEvent."""
-    if headers.get("content-type", "").partition(";")[0].strip().lower() == STRUCTURED:
-        event = json_object(body)
-        return _cloud_fields(event, event.get("data"))
-    if "ce-specversion" not in headers:
-        return None
-    attributes = {name.removeprefix("ce-"): text for name, text in headers.items() if name.startswith("ce-")}
-    return _cloud_fields(attributes, parsed_json(body) if body.strip() else None)
+_OWN_TEXTS = {
+    **{"template_id": MAX_LABEL, "templateId": MAX_LABEL, "mfcloud_url": MAX_TEXT, "notes": MAX_TEXT},
+    **dict.fromkeys(("execution_id", "executionId", "node_id", "nodeId", "wait_key", "waitKey"), MAX_ID),
+}
 
 
-def _cloud_fields(event: Mapping[str, Any], data: Any) -> dict[str, Any]:
-    if str(event.get("specversion", "")) != "1.0":
-        raise InvalidRequest(f"specversion: must be 1.0, not {event.get('specversion')!r}")
-    for name in ("type", "source", "id"):
-        if not isinstance(event.get(name), str) or not event[name]:
-            raise InvalidRequest(f"{name}: required in a CloudEvent")
-    own = data if isinstance(data, dict) else {}
-    return {
-        # Fields that CloudEvents lack may be given in the data.
-        **{
-            name: own.get(name)
-            for name in (
-                *("template_id", "templateId", "year", "month", "mfcloud_url", "notes"),
-                *("execution_id", "executionId", "node_id", "nodeId", "wait_key", "waitKey"),
-            )
-        },
-        "event_name": event["type"],
-        "source": event["source"],
-        "data": data,
-        _CLOUD_KEY: cloud_key(event["source"], event["id"]),
-    }
+def _of_cloud_event(event: CloudEvent, headers: Mapping[str, str]) -> EventRequest:
+    data = None if event.data is UNSET else event.data
+    own = _own_fields(data)
+    request = from_fields(own, {})
+    chosen = _chosen_key({}, headers, cloud_key(event.source, event.id))
+    return msgspec.structs.replace(
+        request,
+        event_name=event.type,
+        source=event.source,
+        key=chosen.key,
+        is_key_ignored=chosen.is_ignored,
+        data=data,
+        is_data_null=True if event.data is None else UNSET,
+        is_period_in_data=True if own.keys() & {"year", "month"} else UNSET,
+    )
+
+
+def _own_fields(data: Any) -> dict[str, Any]:
+    """Fields that CloudEvents lack may be given in the data. Values that cannot be meant are left alone."""
+    if not isinstance(data, dict):
+        return {}
+    found = {name: data[name] for name in ("year", "month") if data.get(name) not in (None, "")}
+    for name, limit in _OWN_TEXTS.items():
+        value = _digits_as_text(data.get(name))
+        if isinstance(value, str) and len(value) <= limit:
+            found[name] = value
+    if _is_half_a_place(found):
+        for name in ("execution_id", "executionId", "node_id", "nodeId"):
+            found.pop(name, None)
+    return found
+
+
+def _is_half_a_place(fields: Mapping[str, Any]) -> bool:
+    places = (("execution_id", "executionId"), ("node_id", "nodeId"))
+    return len([names for names in places if first_given(fields, *names) is not None]) == 1
 
 
 def cloud_key(source: str, event_id: str) -> str:
@@ -255,7 +272,8 @@ def decide_period(request: EventRequest, template: Template) -> Period | None:
     """None: the run has no period. Raises InvalidYearMonth."""
     found = event_period(request, template)
     is_given = request.year is not None or request.month is not None
-    if found is None and (is_given or template.is_month_needed):
+    is_meant = is_given and request.is_period_in_data is not True
+    if found is None and (is_meant or template.is_month_needed):
         raise InvalidYearMonth
     return found
 
@@ -284,10 +302,12 @@ def run_params(
             "idempotency_key": request.key,
         },
     }
-    return params if request.data is None else {**params, "event": request.data}
+    return {**params, "event": request.data} if request.has_data else params
 
 
 def content_digest(request: EventRequest) -> str:
     """Equal for events of equal content, whatever the form of their JSON."""
-    content = msgspec.structs.replace(request, key=None, is_key_ignored=False)
+    content = msgspec.structs.replace(
+        request, key=None, is_key_ignored=False, is_data_null=UNSET, is_period_in_data=UNSET
+    )
     return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import parse_qsl
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from pyoco_server.domain.events.audit import Reason
@@ -75,6 +75,8 @@ class RetryJob(QueuedEvent, frozen=True, kw_only=True):
     """The escalation notification was sent, given up or not wanted."""
     told_tries: int = 0
     """Attempts to send it."""
+    is_data_null: bool | UnsetType = UNSET
+    is_period_in_data: bool | UnsetType = UNSET
 
     @property
     def request(self) -> EventRequest:
@@ -88,6 +90,8 @@ class RetryJob(QueuedEvent, frozen=True, kw_only=True):
             mfcloud_url=self.mfcloud_url,
             notes=self.notes,
             data=self.data,
+            is_data_null=self.is_data_null,
+            is_period_in_data=self.is_period_in_data,
         )
 
 
@@ -130,6 +134,8 @@ def new_job(  # noqa: PLR0913
         mfcloud_url=request.mfcloud_url,
         notes=request.notes,
         data=request.data,
+        is_data_null=request.is_data_null,
+        is_period_in_data=request.is_period_in_data,
         tenant_id=template.tenant_id,
         api_key_id=api_key_id,
         **_last(failure),

@@ -8,8 +8,11 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from msgspec import Struct
+from nacl.exceptions import BadSignatureError
+from nacl.signing import VerifyKey
 from standardwebhooks import Webhook
 
+from pyoco_server.domain.events.cloud_events import Mode, mode_of, refuse_form
 from pyoco_server.domain.events.requests import (
     EventRequest,
     choose_key,
@@ -29,12 +32,17 @@ SIGNATURE_TEXT = "Invalid workflow event signature."
 PING = "ping"
 """GitHub's event for a new webhook."""
 
+PUBLIC, PRIVATE = "whpk_", "whsk_"
+"""Prefixes of the ed25519 keys of Standard Webhooks."""
+PUBLIC_BYTES = 32
+MAX_SIGNATURES = 8
+
 SourceKind = Literal["standard", "github", "stripe", "hmac"]
 KeyOf = Literal["body", "delivery"]
 
 
 class Source(Struct, frozen=True, kw_only=True):
-    """A sender of signed events. Two secrets may be valid at once, for rotation."""
+    """A sender of signed events. Two secrets, or public keys, may be valid at once, for rotation."""
 
     id: str
     kind: SourceKind
@@ -70,11 +78,25 @@ def _check_secret(number: int, secret: str, kind: SourceKind) -> None:
     if not MIN_SECRET <= len(secret) <= MAX_SECRET or not secret.isascii() or not secret.isprintable():
         raise InvalidRequest(f"secrets: secret {number} must have {MIN_SECRET} to {MAX_SECRET} characters")
     if kind == "standard":
-        text = secret.removeprefix("whsec_")
-        try:
-            base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
-        except ValueError:
-            raise InvalidRequest(f"secrets: secret {number} must be whsec_ followed by base64") from None
+        _check_standard_key(f"secrets: secret {number}", secret)
+
+
+def _check_standard_key(place: str, secret: str) -> None:
+    if secret.startswith(PRIVATE):
+        raise InvalidRequest(
+            f"{place} is the sender's private key; register the public key, which begins with {PUBLIC}"
+        )
+    try:
+        key = _decoded(secret.removeprefix("whsec_").removeprefix(PUBLIC))
+    except ValueError:
+        raise InvalidRequest(f"{place} must be whsec_ or {PUBLIC} followed by base64") from None
+    if secret.startswith(PUBLIC) and len(key) != PUBLIC_BYTES:
+        raise InvalidRequest(f"{place} must have {PUBLIC_BYTES} bytes, not {len(key)}")
+
+
+def _decoded(text: str) -> bytes:
+    """Base64, also without its padding. Raises ValueError."""
+    return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
 
 
 def verify(source: Source, body: bytes, headers: Mapping[str, str], now: float) -> None:
@@ -90,7 +112,8 @@ def verify(source: Source, body: bytes, headers: Mapping[str, str], now: float) 
 
 
 def read_signed(source: Source, body: bytes, headers: Mapping[str, str]) -> EventRequest:
-    """The event in a body of this kind of source."""
+    """The event in a body of this kind of source. Raises InvalidRequest or UnsupportedMediaType."""
+    refuse_form(body, headers)
     request = _READERS[source.kind](body, headers)
     if source.kind == "github" and source.key_of == "body":
         request = _with(request, key=_body_key(source, body), is_key_ignored=False)
@@ -98,6 +121,13 @@ def read_signed(source: Source, body: bytes, headers: Mapping[str, str]) -> Even
     if source.template_id is not None:
         changes["template_id"] = source.template_id
     return _with(request, **changes)
+
+
+def is_batch(sender: object, headers: Mapping[str, str]) -> bool:
+    """Whether a request has several events. GitHub and Stripe send one at a time."""
+    if isinstance(sender, Source) and sender.kind not in ("standard", "hmac"):
+        return False
+    return mode_of(headers) is Mode.BATCHED
 
 
 def is_ping(source: Source, request: EventRequest) -> bool:
@@ -126,7 +156,9 @@ def _read_stripe(body: bytes, _headers: Mapping[str, str]) -> EventRequest:
 
 
 def _read_standard(body: bytes, headers: Mapping[str, str]) -> EventRequest:
-    """`{"type": …, "data": …}` as recommended, and our own fields."""
+    """`{"type": …, "data": …}` as recommended, and our own fields; or a CloudEvent."""
+    if mode_of(headers) is not None:
+        return _keyed(read_request(body, headers), headers.get("webhook-id"))
     event = json_object(body)
     fields = {"event_name": event.get("type"), "data": event, **event}
     return _keyed(from_fields(fields, headers), headers.get("webhook-id"))
@@ -155,9 +187,26 @@ def _is_standard(source: Source, body: bytes, headers: Mapping[str, str], now: f
         data = body.decode()
     except UnicodeDecodeError:
         return False
+    given = signatures.split(" ")
     when = datetime.fromtimestamp(at, UTC)
-    expected = [Webhook(secret).sign(message_id, when, data) for secret in source.secrets]
-    return _matches(expected, signatures.split(" "))
+    shared = [secret for secret in source.secrets if not secret.startswith(PUBLIC)]
+    if _matches([Webhook(secret).sign(message_id, when, data) for secret in shared], given):
+        return True
+    signed = f"{message_id}.{at}.".encode() + body
+    keys = [secret for secret in source.secrets if secret.startswith(PUBLIC)]
+    return any(_is_signed_with(key, one, signed) for key in keys for one in given[:MAX_SIGNATURES])
+
+
+def _is_signed_with(public_key: str, signature: str, signed: bytes) -> bool:
+    """`v1a`: ed25519."""
+    version, _, encoded = signature.partition(",")
+    if version != "v1a":
+        return False
+    try:
+        VerifyKey(_decoded(public_key.removeprefix(PUBLIC))).verify(signed, _decoded(encoded))
+    except (ValueError, BadSignatureError):
+        return False
+    return True
 
 
 def _is_github(source: Source, body: bytes, headers: Mapping[str, str], _now: float) -> bool:
@@ -201,5 +250,5 @@ def _hex(secret: str, data: bytes) -> str:
 
 def _matches(expected: Sequence[str], given: Sequence[str]) -> bool:
     """Compares all pairs, each in constant time."""
-    pairs = [(one, other) for one in expected for other in given[:8]]
+    pairs = [(one, other) for one in expected for other in given[:MAX_SIGNATURES]]
     return any([hmac.compare_digest(one.encode(), other.encode()) for one, other in pairs])  # noqa: C419

@@ -57,6 +57,8 @@ class Template(Struct, frozen=True, kw_only=True):
     tenant_id: str | None = None
     needs_month: bool | None = None
     """Whether events need a year and month; None: if the template has them."""
+    when: str | None = None
+    """Filter of events, in CEL; None: all events pass."""
 
     @property
     def is_month_needed(self) -> bool:
@@ -205,28 +207,29 @@ def require_started_by_events(template: Template) -> Template:
     return template
 
 
-def the_one_for(event_name: str | None, templates: list[Template]) -> Template:
-    """The template of a tenant for an event without a template_id."""
-    started_by_events = [template for template in templates if template.is_started_by_events]
-    if event_name is None:
-        return _only(
-            started_by_events,
-            none="No external_event workflow template was found.",
-            several="Multiple external_event templates found. Specify template_id.",
-        )
-    return _only(
-        [template for template in started_by_events if template.first.action == event_name],
-        none="No external_event workflow template matched event_name.",
-        several="Multiple templates matched event_name. Specify template_id.",
-    )
-
-
-def _only(found: list[Template], *, none: str, several: str) -> Template:
+def started_by(event_name: str | None, templates: Sequence[Template]) -> list[Template]:
+    """The templates of a tenant for an event without a template_id. Raises WorkflowNotFound."""
+    found = [template for template in templates if template.is_started_by_events]
+    if event_name is not None:
+        found = [template for template in found if template.first.action == event_name]
     if not found:
-        raise WorkflowNotFound(none)
-    if len(found) > 1:
-        raise WorkflowConflict(several)
-    return found[0]
+        raise WorkflowNotFound(
+            "No external_event workflow template was found."
+            if event_name is None
+            else "No external_event workflow template matched event_name."
+        )
+    return found
+
+
+def the_only(event_name: str | None, templates: Sequence[Template]) -> Template:
+    """Raises WorkflowConflict if there are several."""
+    if len(templates) > 1:
+        raise WorkflowConflict(
+            "Multiple external_event templates found. Specify template_id."
+            if event_name is None
+            else "Multiple templates matched event_name. Specify template_id."
+        )
+    return templates[0]
 
 
 # The graph of a template: a chain with one task per step

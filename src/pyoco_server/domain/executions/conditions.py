@@ -1,6 +1,6 @@
-"""CEL expressions: the conditions of edges (`when`), the keys of limits, and the filters of alerts.
+"""CEL expressions: the conditions of edges (`when`), the keys of limits, the filters of alerts and of events.
 
-A condition can read `input` and `nodes.<id>.output`, `.status` and `.error`; the others, fields of a run. CEL
+A condition can read `input` and `nodes.<id>.output`, `.status` and `.error`; the others, named fields. CEL
 has no side effects and always terminates, but it can loop over lists and copy them, in an uninterruptible
 library call. So the parsed expression is checked and its cost is bounded before evaluation:
 docs/decisions/0009-conditions.md.
@@ -262,6 +262,21 @@ class Values:
         return value
 
 
+class NamedValues(Values):
+    """Values under names of their own, for expressions from `compiled`."""
+
+    def __init__(
+        self, environment: Any, values: Mapping[str, Any], allowance: Allowance | None = None
+    ) -> None:
+        super().__init__(None, {}, allowance)
+        self._environment = environment
+        self._roots = dict(values)
+
+    def truth(self, expr: str, condition: _Condition) -> bool:
+        """Raises ConditionFailed, TooHeavy."""
+        return self._truth(expr, condition)
+
+
 class _RunValues(Values):
     """The values that a key reads from a run."""
 
@@ -304,6 +319,19 @@ def _compiled(expr: str) -> _Condition:
     paths = _shortest([path for path in paths_in(tree) if path[0] in ("input", "nodes")])
     nodes = frozenset(_node_names(expr, paths))
     return _Condition(program, tree, nodes, paths, _loop_problem(expr, tree))
+
+
+def new_environment(names: Iterable[str]) -> Any:
+    """For expressions that read these names, each of any type."""
+    return cel.NewEnv(variables=dict.fromkeys(names, cel.Type.DYN))
+
+
+def compiled(expr: str, environment: Any, names: tuple[str, ...]) -> _Condition:
+    """A condition that reads `names`. Raises ConditionError, also if it exceeds a limit."""
+    condition = _of_run(expr, _condition(expr, environment), names)
+    if condition.problem is not None:
+        raise ConditionError(condition.problem)
+    return condition
 
 
 @lru_cache(maxsize=2_048)

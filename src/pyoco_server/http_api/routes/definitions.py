@@ -185,8 +185,19 @@ class TemplateRequest(Body):
     notes: str | None = None
     needs_month: bool | None = Field(
         None,
-        description="false: events need no year and month. Default: true if the template has them",
+        description="false: events need no year and month. Default: true if these are given, also as 0",
     )
+    when: str | None = Field(
+        None,
+        min_length=1,
+        description="Filter in CEL, which reads `event`, `event_name` and `source`; other events start nothing",
+    )
+
+    def is_month_needed(self) -> bool | None:
+        """A template with year and month asks for them, also if they are 0."""
+        if self.needs_month is None and self.model_fields_set & {"year", "month"}:
+            return True
+        return self.needs_month
 
 
 class ActionRequest(RunFields):
@@ -262,7 +273,8 @@ async def put_template(request: Request, template_id: str, if_match: IfMatch = N
         updated_at="",
         tenant_id=caller_of(request).tenant_id,
         steps=tuple(Step(**step.model_dump()) for step in wanted.steps),
-        **wanted.model_dump(exclude={"steps"}),
+        needs_month=wanted.is_month_needed(),
+        **wanted.model_dump(exclude={"steps", "needs_month"}),
     )
     return _one(await levels_of(request).events.templates.put(template, _etag(if_match), author_of(request)))
 

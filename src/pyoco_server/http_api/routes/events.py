@@ -7,7 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 from starlette.requests import ClientDisconnect
 
 from pyoco_server.answers import (
-    EventPinged,
+    EventBatch,
+    EventIgnored,
     EventResumed,
     EventStarted,
     EventSummary,
@@ -25,6 +26,7 @@ from pyoco_server.errors import (
     InvalidRequest,
     InvalidYearMonth,
     RequestTooLarge,
+    UnsupportedMediaType,
     WebhookNotConfigured,
     WorkflowConflict,
     WorkflowNotFound,
@@ -35,15 +37,8 @@ from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with,
 from pyoco_server.http_api.gateway import Gateway, gateway_of, levels_of
 from pyoco_server.http_api.middleware import author_of, caller_of, caller_or_refusal
 from pyoco_server.http_api.views import answer_view, job_view, json_response, queue_view
-from pyoco_server.usecases.events.receive import (
-    Answer,
-    Arrival,
-    Attempt,
-    Credentials,
-    Origin,
-    Outcome,
-    ReceiveEvent,
-)
+from pyoco_server.usecases.events.attempts import Answer, Attempt, Origin, Outcome
+from pyoco_server.usecases.events.receive import Arrival, Credentials, ReceiveEvent
 from pyoco_server.usecases.events.retry import DEFAULT_LIMIT, MAX_LIMIT
 
 EVENT_BODY_BYTES = 1024 * 1024
@@ -57,13 +52,14 @@ receiving = APIRouter(
     route_class=ScopedRoute,
     responses={
         **EVERYWHERE,
-        **answers_like(any_schema_of(EventStarted, EventResumed, EventPinged)),
+        **answers_like(any_schema_of(EventStarted, EventResumed, EventIgnored, EventBatch)),
         **answers_with(
             InvalidYearMonth,
             InvalidEventToken,
             WorkflowNotFound,
             WorkflowConflict,
             RequestTooLarge,
+            UnsupportedMediaType,
             EventFailed,
         ),
     },
@@ -106,7 +102,11 @@ class NotificationSettingsRequest(Body):
 )
 @needs(Scope.SUBMIT, other_credentials=True)
 async def receive_event(request: Request) -> Response:
-    """Starts a template or resumes a waiting node, once per idempotency key."""
+    """Starts a template or resumes a waiting node, once per idempotency key.
+
+    Accepts an event as JSON, a signed webhook, or CloudEvents 1.0: structured, binary, or a batch of up to
+    100 (`application/cloudevents-batch+json`), which is answered with `results`.
+    """
     receive = levels_of(request).events.receive
     attempt = receive.begin(origin_of(request))
     answer = await receive.audited(attempt, _receive(receive, attempt, request))
@@ -300,8 +300,10 @@ def origin_of(request: Request) -> Origin:
 
 
 def answered(gateway: Gateway, request: Request, answer: Answer) -> Response:
-    if answer.started is not None and not answer.started.is_duplicate:
-        gateway.metrics.submitted.inc()
+    for one in (answer,) if answer.batch is None else answer.batch:
+        gateway.metrics.events.labels(one.kind).inc()
+        if one.started is not None and not one.started.is_duplicate:
+            gateway.metrics.submitted.inc()
     return answer_view(request, answer)
 
 

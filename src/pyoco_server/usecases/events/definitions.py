@@ -6,6 +6,7 @@ from msgspec.structs import asdict, replace
 
 from pyoco_server.domain.audit_trail import MASK, ChangeTarget
 from pyoco_server.domain.events.audit import iso
+from pyoco_server.domain.events.filters import check_when
 from pyoco_server.domain.events.sources import Source, check_source
 from pyoco_server.domain.events.templates import (
     Action,
@@ -16,7 +17,7 @@ from pyoco_server.domain.events.templates import (
     is_id,
     later_than,
     require_started_by_events,
-    the_one_for,
+    started_by,
 )
 from pyoco_server.errors import UnsupportedAction, WorkflowConflict, WorkflowNotFound
 from pyoco_server.usecases.audit_trail import AuditTrail
@@ -184,6 +185,7 @@ class ManageTemplates:
     async def put(self, template: Template, if_match: str | None, caller: Caller) -> Template:
         """With `if_match`, only over the template with that updated_at. Raises WorkflowConflict."""
         check_template(template)
+        check_when(template.when)
         before: Template | None = None
 
         def decide(current: Template | None) -> Template:
@@ -208,13 +210,13 @@ class ManageTemplates:
         target = ChangeTarget("template", template_id)
         await self._trail.record(caller, "template.delete", target, _state(stored.value), None)
 
-    async def resolve(
+    async def candidates(
         self, tenant_id: str | None, template_id: str | None, event_name: str | None
-    ) -> Template:
-        """The template for an event. Raises WorkflowNotFound or WorkflowConflict."""
+    ) -> list[Template]:
+        """The templates for an event, before their filters. Raises WorkflowNotFound or WorkflowConflict."""
         if template_id is not None:
-            return require_started_by_events(await self.find(tenant_id, template_id))
-        return the_one_for(event_name, await self._templates.list_values(of_tenant(tenant_id)))
+            return [require_started_by_events(await self.find(tenant_id, template_id))]
+        return started_by(event_name, await self._templates.list_values(of_tenant(tenant_id)))
 
 
 def _check_match(current: Template | None, if_match: str | None) -> None:

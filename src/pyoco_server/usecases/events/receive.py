@@ -10,35 +10,30 @@ where `work` admits the sender (`admit`), reads the body, and passes the whole `
 
 import asyncio
 import hmac
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pyoco_server.domain.audit_trail import ChangeTarget
-from pyoco_server.domain.codec import Unreadable
 from pyoco_server.domain.events import audit as records
-from pyoco_server.domain.events.audit import (
-    DUPLICATE,
-    MAX_USER_AGENT,
-    AuditActor,
-    AuditRecord,
-    EventStatus,
-    Reason,
-    StoredEvent,
-    may_be_queued,
-    new_record,
-    reason_of,
-    status_of,
+from pyoco_server.domain.events.audit import EventStatus, StoredEvent, may_be_queued, reason_of
+from pyoco_server.domain.events.cloud_events import STRUCTURED, members
+from pyoco_server.domain.events.filters import Choice, choose
+from pyoco_server.domain.events.requests import EventRequest, read_request, with_source
+from pyoco_server.domain.events.retry import Failure
+from pyoco_server.domain.events.sources import (
+    SIGNATURE_TEXT,
+    Source,
+    is_batch,
+    is_ping,
+    read_signed,
+    verify,
 )
-from pyoco_server.domain.events.requests import EventRequest, ResumeTarget, read_request, with_source
-from pyoco_server.domain.events.retry import Failure, RetryJob
-from pyoco_server.domain.events.sources import SIGNATURE_TEXT, Source, is_ping, read_signed, verify
-from pyoco_server.domain.events.templates import Template
+from pyoco_server.domain.events.templates import Template, the_only
+from pyoco_server.domain.executions.conditions import Allowance, TooHeavy
 from pyoco_server.errors import (
-    EventFailed,
     InvalidEventToken,
     MissingScope,
     NatsUnavailable,
@@ -48,87 +43,37 @@ from pyoco_server.errors import (
 )
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.auth import Caller
-from pyoco_server.usecases.concurrency import off_loop
+from pyoco_server.usecases.concurrency import off_loop, parse_in_thread
+from pyoco_server.usecases.events.attempts import (
+    NO_EVENTS,
+    PINGED,
+    Answer,
+    Attempt,
+    Batched,
+    Origin,
+    Outcome,
+    Refused,
+    answer_to,
+    filtered,
+    record_of,
+    settled,
+)
 from pyoco_server.usecases.events.audit import Audit
 from pyoco_server.usecases.events.definitions import ManageSources, ManageTemplates
-from pyoco_server.usecases.events.resume import ACTION as RESUME_ACTION, Resumed, ResumeWaits
+from pyoco_server.usecases.events.resume import ResumeWaits
 from pyoco_server.usecases.events.retry import RetryQueue
 from pyoco_server.usecases.events.start import Started, StartOrder, StartTemplate
 from pyoco_server.usecases.ports.gateway import AuditStream
 from pyoco_server.usecases.ports.stores import Clock
 
 log = get_logger(__name__)
-T = TypeVar("T")
 
 IN_FLIGHT = 50
 """Concurrency limit: a burst queues here instead of overloading the store."""
-PONG = "webhook ping; starts nothing"
-
-
-class Origin(Struct, frozen=True):
-    """Where a request came from."""
-
-    ip: str | None = None
-    user_agent: str | None = None
-
-
-@dataclass
-class Attempt:
-    """Filled in while the request is handled: whatever the outcome, the record has what was known."""
-
-    event_id: str
-    event_type: str
-    caller: Caller
-    origin: Origin
-    request: EventRequest | None = None
-    template: Template | None = None
-    target: ResumeTarget | None = None
-    """The node to resume."""
-    replay_of: str | None = None
-
-    @property
-    def actor(self) -> AuditActor:
-        return AuditActor(
-            tenant_id=self.caller.tenant_id,
-            api_key_id=self.caller.api_key_id,
-            ip=self.origin.ip,
-            user_agent=self.origin.user_agent and self.origin.user_agent[:MAX_USER_AGENT],
-        )
-
-
-class Pinged(Struct, frozen=True):
-    """GitHub tested a new webhook."""
-
-
-class Refused(Struct, frozen=True):
-    error: PyocoServerError
-    job: RetryJob | None = None
-    """The retry job, if the event was queued."""
-
-
-Outcome = Started | Resumed | Pinged | Refused
-
-
-class Answer(Struct, frozen=True, kw_only=True):
-    """Response to the sender. One of `started`, `resumed`, `is_ping` and `error` is set."""
-
-    event_id: str
-    template: Template | None = None
-    request: EventRequest | None = None
-    started: Started | None = None
-    resumed: Resumed | None = None
-    is_ping: bool = False
-    is_resume_ignored: bool = False
-    """The event also names a waiting node, but it started a template."""
-    error: PyocoServerError | None = None
-    reason: Reason | None = None
-    job: RetryJob | None = None
-    """The retry job, if the event was queued."""
-
-    @property
-    def is_duplicate(self) -> bool:
-        done = self.started or self.resumed
-        return done is not None and done.is_duplicate
+LIGHT_STEPS = 20_000
+"""Work of filters that takes some 2 ms; more is done in a thread."""
+MEMBER: Mapping[str, str] = {"content-type": STRUCTURED}
+"""Headers of an event in a batch: those of the request, as idempotency keys, are not its own."""
 
 
 class Credentials(Struct, frozen=True, kw_only=True):
@@ -199,8 +144,10 @@ class ReceiveEvent:
 
     async def audited(self, attempt: Attempt, work: Awaitable[Outcome]) -> Answer:
         """Carry out `work`. However it ends, there is one answer and one audit record."""
-        answer = _answer(attempt, await settled(attempt.event_id, work))
-        stored = StoredEvent(record=_record(attempt, answer, self._clock()), request=attempt.request)
+        answer = answer_to(attempt, await settled(attempt.event_id, work))
+        if answer.batch is not None:
+            return answer  # each of its events has a record
+        stored = StoredEvent(record=record_of(attempt, answer, self._clock()), request=attempt.request)
         if await self._audit.record(stored) and answer.error is not None:
             log.info(
                 "event refused",
@@ -223,11 +170,13 @@ class ReceiveEvent:
 
     async def __call__(self, attempt: Attempt, arrival: Arrival) -> Outcome:
         """Raises a PyocoServerError."""
-        if isinstance(arrival.sender, Source):
-            return await self._receive_signed(attempt, arrival, arrival.sender)
-        request = await off_loop(len(arrival.body), read_request, arrival.body, arrival.headers)
-        attempt.request = with_source(request, arrival.source)
-        return await self._start_or_resume(attempt, attempt.request)
+        sender = arrival.sender
+        if isinstance(sender, Source):
+            verify(sender, arrival.body, arrival.headers, self._clock())
+            attempt.caller = Caller(tenant_id=sender.tenant_id)
+        if is_batch(sender, arrival.headers):
+            return await self._receive_batch(attempt, arrival)
+        return await self._receive_one(attempt, arrival)
 
     async def start_by_hand(
         self, template_id: str, request: EventRequest, caller: Caller, origin: Origin
@@ -291,20 +240,34 @@ class ReceiveEvent:
 
     # Reading
 
-    async def _receive_signed(self, attempt: Attempt, arrival: Arrival, source: Source) -> Outcome:
-        verify(source, arrival.body, arrival.headers, self._clock())
-        attempt.caller = Caller(tenant_id=source.tenant_id)
-        request = await off_loop(len(arrival.body), read_signed, source, arrival.body, arrival.headers)
+    async def _receive_batch(self, attempt: Attempt, arrival: Arrival) -> Outcome:
+        """One after another, in order. Each has its own key, so the whole batch may be sent again."""
+        parts = await off_loop(len(arrival.body), members, arrival.body)
+        if not parts:
+            return NO_EVENTS
+        answers: list[Answer] = []
+        for part in parts:
+            answers.append(await self._receive_member(attempt, replace(arrival, body=part, headers=MEMBER)))
+            error = answers[-1].error
+            if isinstance(error, NatsUnavailable):  # the others would wait for it, too
+                done = len(answers) - 1
+                raise NatsUnavailable(f"{error.detail}; {done} of {len(parts)} events handled, send all again")
+        return Batched(tuple(answers))
+
+    async def _receive_member(self, batch: Attempt, arrival: Arrival) -> Answer:
+        attempt = self._attempt(batch.event_type, batch.caller, batch.origin)
+        return await self.audited(attempt, self._receive_one(attempt, arrival))
+
+    async def _receive_one(self, attempt: Attempt, arrival: Arrival) -> Outcome:
+        sender, body, headers = arrival.sender, arrival.body, arrival.headers
+        if isinstance(sender, Source):
+            request = await off_loop(len(body), read_signed, sender, body, headers)
+        else:
+            request = with_source(await off_loop(len(body), read_request, body, headers), arrival.source)
         attempt.request = request
-        if not is_ping(source, request):
-            return await self._start_or_resume(attempt, request)
-        # A template named `ping` is wanted; the template for all events of a source is not for its ping.
-        if source.template_id is not None:
-            return Pinged()
-        try:
-            return await self._start_or_resume(attempt, request)
-        except WorkflowNotFound:
-            return Pinged()
+        if isinstance(sender, Source) and is_ping(sender, request):
+            return PINGED
+        return await self._start_or_resume(attempt, request)
 
     # Starting and resuming
 
@@ -312,7 +275,7 @@ class ReceiveEvent:
         """Takes its turn only now: a sender with a slow body blocks nobody."""
         async with self._turns:
             try:
-                attempt.template = await self._template_for(attempt, request)
+                found = await self._candidates(attempt, request)
             except WorkflowNotFound:
                 attempt.target = request.target
                 if attempt.target is None:
@@ -320,13 +283,18 @@ class ReceiveEvent:
                 return await self._parts().resume_waits(
                     attempt.event_id, request, attempt.target, attempt.caller
                 )
+            choice = await _chosen(found, request)
+            if not choice.passing:
+                attempt.template = found[0] if len(found) == 1 else None
+                return filtered(choice.problems)
+            attempt.template = the_only(request.event_name, choice.passing)
             return await self._start_or_queue(attempt.event_id, _order(attempt, attempt.template, request))
 
-    async def _template_for(self, attempt: Attempt, request: EventRequest) -> Template:
+    async def _candidates(self, attempt: Attempt, request: EventRequest) -> list[Template]:
         """Raises WorkflowNotFound. A template takes precedence over a node that the event also names."""
         if request.target is not None and request.event_name is None:
             raise WorkflowNotFound  # nothing in the event means the only template there is
-        return await self._parts().templates.resolve(
+        return await self._parts().templates.candidates(
             attempt.caller.tenant_id, request.template_id, request.event_name
         )
 
@@ -351,6 +319,13 @@ class ReceiveEvent:
         return started
 
 
+async def _chosen(templates: Sequence[Template], request: EventRequest) -> Choice:
+    try:
+        return choose(templates, request, Allowance(LIGHT_STEPS))
+    except TooHeavy:
+        return await parse_in_thread(choose, templates, request)
+
+
 def _order(attempt: Attempt, template: Template, request: EventRequest) -> StartOrder:
     return StartOrder(template=template, request=request, api_key_id=attempt.caller.api_key_id)
 
@@ -364,91 +339,3 @@ def _caller_by_key(found: Caller | PyocoServerError) -> Caller:
 def _for_replay(stored: StoredEvent, request: EventRequest) -> EventRequest:
     is_done = stored.record.status in (EventStatus.SUCCESS, EventStatus.SKIPPED)
     return replace(request, key=None if is_done else request.key, is_key_ignored=False)
-
-
-# Outcome, answer and audit record
-
-
-async def settled(event_id: str, work: Awaitable[T]) -> T | Refused:
-    """The result of `work`, with an error as a value."""
-    try:
-        return await work
-    except PyocoServerError as error:
-        return Refused(error)
-    except Unreadable as error:
-        return Refused(NatsUnavailable(f"stored data is unreadable: {error}"))
-    except Exception:
-        log.exception("unexpected error while handling an event", action="event.failed", event_id=event_id)
-        return Refused(EventFailed())
-
-
-def _answer(attempt: Attempt, outcome: Outcome) -> Answer:
-    request = attempt.request
-    error = outcome.error if isinstance(outcome, Refused) else None
-    reason = None if error is None else reason_of(error)
-    if isinstance(outcome, Started | Resumed) and outcome.is_duplicate:
-        reason = DUPLICATE
-    return Answer(
-        event_id=attempt.event_id,
-        template=attempt.template,
-        request=request,
-        started=outcome if isinstance(outcome, Started) else None,
-        resumed=outcome if isinstance(outcome, Resumed) else None,
-        is_ping=isinstance(outcome, Pinged),
-        is_resume_ignored=isinstance(outcome, Started) and request is not None and request.target is not None,
-        error=error,
-        reason=reason,
-        job=outcome.job if isinstance(outcome, Refused) else None,
-    )
-
-
-def _record(attempt: Attempt, answer: Answer, now: float) -> AuditRecord:
-    return new_record(
-        attempt.event_type,
-        _status(answer),
-        event_id=attempt.event_id,
-        now=now,
-        actor=attempt.actor,
-        action=_action(attempt),
-        run_id=answer.started.run_id if answer.started else None,
-        execution_id=_execution_id(attempt, answer),
-        request=attempt.request,
-        template=attempt.template,
-        reason=answer.reason,
-        reason_text=PONG if answer.is_ping else answer.error.detail if answer.error else None,
-        duplicate=answer.is_duplicate,
-        replay_of=attempt.replay_of,
-        **_resume_details(attempt, answer),
-    )
-
-
-def _status(answer: Answer) -> EventStatus:
-    if answer.error is not None:
-        return status_of(answer.error)
-    return EventStatus.SKIPPED if answer.is_duplicate or answer.is_ping else EventStatus.SUCCESS
-
-
-def _action(attempt: Attempt) -> str | None:
-    if attempt.template is not None:
-        return attempt.template.first.action
-    return None if attempt.target is None else RESUME_ACTION
-
-
-def _execution_id(attempt: Attempt, answer: Answer) -> str | None:
-    if answer.started is not None:
-        return answer.started.execution_id
-    if answer.resumed is not None and answer.resumed.place is not None:
-        return answer.resumed.place.execution_id
-    return None if attempt.target is None else attempt.target.execution_id
-
-
-def _resume_details(attempt: Attempt, answer: Answer) -> dict[str, Any]:
-    target = attempt.target
-    if target is None:
-        return {}
-    resumed = answer.resumed
-    return {
-        "node_id": resumed.place.node_id if resumed and resumed.place else target.node_id,
-        "wait_key": target.wait_key,
-        "kept": resumed is not None and resumed.is_kept,
-    }
