@@ -406,7 +406,7 @@ class EventResumed(_EventAccepted, kw_only=True):
 
 
 WorkflowRetryJob = _without(
-    ("tenant_id", "api_key_id", "is_told", "told_tries"),
+    ("tenant_id", "api_key_id", "is_told", "told_tries", "trace"),
     RetryJob,
     "WorkflowRetryJob",
     next_retry_at=str,

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pyoco_server import tracing
 from pyoco_server.domain.audit_trail import ChangeTarget
 from pyoco_server.domain.codec import Unreadable
 from pyoco_server.domain.events import audit as records
@@ -37,6 +38,7 @@ from pyoco_server.domain.events.requests import EventRequest, ResumeTarget, read
 from pyoco_server.domain.events.retry import Failure, RetryJob
 from pyoco_server.domain.events.sources import SIGNATURE_TEXT, Source, is_ping, read_signed, verify
 from pyoco_server.domain.events.templates import Template
+from pyoco_server.domain.traces import present
 from pyoco_server.errors import (
     EventFailed,
     InvalidEventToken,
@@ -199,6 +201,12 @@ class ReceiveEvent:
 
     async def audited(self, attempt: Attempt, work: Awaitable[Outcome]) -> Answer:
         """Carry out `work`. However it ends, there is one answer and one audit record."""
+        with tracing.span("pyoco.event", {"pyoco.event_id": attempt.event_id}) as span:
+            answer = await self._audited(attempt, work)
+            span.attributes.update(_traced(attempt, answer))
+            return answer
+
+    async def _audited(self, attempt: Attempt, work: Awaitable[Outcome]) -> Answer:
         answer = _answer(attempt, await settled(attempt.event_id, work))
         stored = StoredEvent(record=_record(attempt, answer, self._clock()), request=attempt.request)
         if await self._audit.record(stored) and answer.error is not None:
@@ -419,6 +427,16 @@ def _record(attempt: Attempt, answer: Answer, now: float) -> AuditRecord:
         duplicate=answer.is_duplicate,
         replay_of=attempt.replay_of,
         **_resume_details(attempt, answer),
+    )
+
+
+def _traced(attempt: Attempt, answer: Answer) -> dict[str, Any]:
+    return present(
+        event_name=attempt.request.event_name if attempt.request else None,
+        template=attempt.template.id if attempt.template else None,
+        status=_status(answer).value,
+        run_id=answer.started.run_id if answer.started else None,
+        execution_id=_execution_id(attempt, answer),
     )
 
 
