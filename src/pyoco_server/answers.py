@@ -415,7 +415,7 @@ class EventResumed(_EventAccepted, kw_only=True):
 
 
 WorkflowRetryJob = _without(
-    ("tenant_id", "api_key_id", "is_told", "told_tries", "is_data_null", "is_period_in_data"),
+    ("tenant_id", "api_key_id", "is_told", "told_tries", "is_data_null", "is_period_in_data", "trace"),
     RetryJob,
     "WorkflowRetryJob",
     next_retry_at=str,

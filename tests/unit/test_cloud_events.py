@@ -76,9 +76,7 @@ INVALID: dict[str, tuple[dict[str, Any], str]] = {
     **{f"no {name}": ({name: ...}, name) for name in LEAST},
     **{f"null as {name}": ({name: None}, name) for name in LEAST},
     **{f"empty {name}": ({name: ""}, name) for name in LEAST},
-    **{
-        f"empty {name}": ({name: ""}, name) for name in ("datacontenttype", "dataschema", "subject", "time")
-    },
+    **{f"empty {name}": ({name: ""}, name) for name in ("datacontenttype", "dataschema", "subject", "time")},
     "another version": ({"specversion": "0.9"}, "specversion"),
     "the version as a number": ({"specversion": 1.0}, "specversion"),
     "the id as a number": ({"id": 25}, "id"),
@@ -310,7 +308,11 @@ def test_the_mode_follows_from_the_content_type(content_type: str, expected: Mod
 @pytest.mark.parametrize(
     "content_type",
     [
-        *(f"application/cloudevents{kind}+{format_}" for kind in ("", "-batch") for format_ in ("xml", "avro")),
+        *(
+            f"application/cloudevents{kind}+{format_}"
+            for kind in ("", "-batch")
+            for format_ in ("xml", "avro")
+        ),
         "application/cloudevents+protobuf",
         "application/cloudevents",
         f"{STRUCTURED}; charset=utf-16",

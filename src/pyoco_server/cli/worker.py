@@ -12,6 +12,7 @@ from pathlib import Path
 import cyclopts
 from msgspec import Struct
 
+from pyoco_server import otel
 from pyoco_server.cli import server_texts as texts
 from pyoco_server.cli.failures import FAILED, INTERRUPTED, reporting_failures, run_app
 from pyoco_server.cli.output import NO_NATS_OPTIONS, Flag, NatsOptions, note
@@ -138,7 +139,12 @@ def worker(  # noqa: PLR0913 - the options of the contract
         )
         _check(options)
         is_url_given = nats_url is not None or is_set("nats_url")
-        sys.exit(serve(_work(config, options, find_server=not is_url_given)))
+        otel.start("pyoco-worker")
+        try:
+            code = serve(_work(config, options, find_server=not is_url_given))
+        finally:
+            otel.stop()
+        sys.exit(code)
 
 
 def _flow_source(flow_resolver: str | None, flows: str | None) -> str:

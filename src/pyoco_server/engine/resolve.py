@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from functools import partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -15,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pyoco.core.models import Flow
 
+from pyoco_server import otel
 from pyoco_server.domain.fleet import FlowList, reportable_flows
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress, Job, ResolvedJob
 from pyoco_server.domain.runs.logs import LogEntry
@@ -329,11 +331,11 @@ class LocalFlowHandle:
         masks = Masks(job.secrets) if isinstance(job, ResolvedJob) else NO_MASKS
         capture = PrintCapture(output, self._output_added, own_threads, masks)
         self._prints.begin(capture)
-        with capture:
+        with capture, otel.task_spans(job, partial(raised, masks=masks)) as traced:
             found = find(job)
             if isinstance(found, FlowOutcome):
                 return found
-            on_task = self._watched(found.flow, capture.entered)
+            on_task = traced(self._watched(found.flow, capture.entered))
             return self._run(
                 FlowRun(
                     found.flow,

@@ -3,6 +3,7 @@
 `create_app` is the gateway as an ASGI application.
 """
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.types import Lifespan
 
+from pyoco_server import otel
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.http_api import errors, pages
 from pyoco_server.http_api.access import SECURITY_SCHEME, guarded
@@ -23,6 +25,7 @@ from pyoco_server.http_api.middleware import (
     BrowserSecurity,
     HotPath,
     LargeBodyLimit,
+    TracedRequests,
     ZippedAnswers,
 )
 from pyoco_server.http_api.routes import (
@@ -125,11 +128,15 @@ def _lifespan(setup: Setup, opener: OpenBackend, metrics: Metrics) -> Lifespan[F
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         gateway = Gateway(setup, opener, metrics)
         app.state.gateway = gateway
-        await gateway.start()
+        otel.start("pyoco-gateway")
         try:
-            yield
+            await gateway.start()
+            try:
+                yield
+            finally:
+                await gateway.stop()
         finally:
-            await gateway.stop()
+            await asyncio.to_thread(otel.stop)
 
     return lifespan
 
@@ -142,6 +149,8 @@ def _add_middleware(app: FastAPI, config: NatsBackendConfig, metrics: Metrics) -
     app.add_middleware(ApiKeyMiddleware, config=config, ask_who=lambda request: gateway_of(request).ask_who)
     app.add_middleware(BrowserSecurity, config=config)
     app.add_middleware(MeasureRequests, metrics=metrics)
+    if otel.is_wanted():
+        app.add_middleware(TracedRequests)
 
 
 def _add_routes(app: FastAPI) -> None:

@@ -3,11 +3,13 @@
 import asyncio
 import zlib
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from http import HTTPStatus
 
 from fastapi import Request, Response
 from msgspec.structs import replace
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pyoco_server import tracing
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.audit_trail import origin
 from pyoco_server.errors import ForeignRequest, InvalidApiKey, PyocoServerError
@@ -142,6 +144,53 @@ async def _answer(request: Request, error: PyocoServerError) -> Response:
     answer = request.app.exception_handlers[PyocoServerError]
     response: Response = await answer(request, error)
     return response
+
+
+# Traces
+
+_UNTRACED = frozenset({"/health", "/metrics"})
+"""Polled for ever by machines."""
+
+
+class TracedRequests:
+    """A span for every request, below that of its sender (`traceparent`). Only there if traces are wanted."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if tracing.active is None or scope["type"] != "http" or route_path(scope) in _UNTRACED:
+            await self._app(scope, receive, send)
+            return
+        sender = tracing.trace_of_headers(header_of(scope, b"traceparent"), header_of(scope, b"tracestate"))
+        method = scope["method"] if scope["method"] in _METHODS else "_OTHER"
+        attributes = {
+            "http.request.method": method,
+            "url.path": scope["path"],
+            "url.scheme": scope["scheme"],
+        }
+        with tracing.continuing(sender), tracing.span(method, attributes, kind="SERVER") as span:
+
+            async def send_noting(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    _note_response(span, scope, message["status"])
+                await send(message)
+
+            await self._app(scope, receive, send_noting)
+
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+def _note_response(span: tracing.OpenSpan, scope: Scope, status: int) -> None:
+    span.attributes["http.response.status_code"] = status
+    route = getattr(scope.get("route"), "path", None)
+    if route is not None:
+        span.name = f"{span.name} {route}"
+        span.attributes["http.route"] = route
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        span.is_error = True
+        span.attributes["error.type"] = str(status)
 
 
 # Browsers

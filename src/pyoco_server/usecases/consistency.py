@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from pyoco_server import tracing
 from pyoco_server.domain.runs.changes import Refusal, RunChange, decide
 from pyoco_server.domain.runs.jobs import Job, job_of_next_try
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
@@ -42,9 +43,12 @@ async def change_run(
         if decision is current.value:
             return current
         try:
-            return Versioned(decision, await runs.update(run_id, decision, current.revision))
+            written = Versioned(decision, await runs.update(run_id, decision, current.revision))
         except WrongRevision:
             known = None
+        else:
+            tracing.run_changed(current.value, decision)
+            return written
     raise NatsUnavailable(f"run {run_id} could not be written: {MAX_TRIES} consecutive conflicts")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from pyoco_server import tracing
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
 from pyoco_server.domain.inputs import is_run_id, is_tag
@@ -175,8 +176,13 @@ class Pipeline:
                 if isinstance(job, InvalidJob):
                     handled = await self._refuse(received, job)
                 else:
+                    job = tracing.attempted(job)
                     with bound_fields(
-                        run_id=job.run_id, flow_name=job.flow_name, tag=job.tag, worker_id=self._worker_id
+                        run_id=job.run_id,
+                        flow_name=job.flow_name,
+                        tag=job.tag,
+                        worker_id=self._worker_id,
+                        **tracing.fields_of(job),
                     ):
                         handled = await self._carry_out(job, delivery)
         except NatsUnavailable as error:
@@ -270,7 +276,7 @@ class Pipeline:
         first, known = pending(job, delivery.retention_sec), None
         if delivery.revision is not None and job.try_number == 1:
             known = Versioned(first, delivery.revision)
-        claim = Claim(owner, delivery.sequence, job.try_number, await _is_expired(job, delivery))
+        claim = Claim(owner, delivery.sequence, job.try_number, await _is_expired(job, delivery), job.trace)
         answer = await change_run(self._backend.runs, job.run_id, claim, self._clock, known=known)
         if answer is None:
             if delivery.revision is not None:

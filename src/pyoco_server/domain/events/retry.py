@@ -14,6 +14,7 @@ from pyoco_server.domain.events.audit import Reason
 from pyoco_server.domain.events.receipts import DAY_SEC
 from pyoco_server.domain.events.requests import EventRequest
 from pyoco_server.domain.events.templates import Template
+from pyoco_server.domain.traces import Trace
 from pyoco_server.errors import InvalidRequest
 
 MAX_DELAY_SEC = DAY_SEC
@@ -77,6 +78,8 @@ class RetryJob(QueuedEvent, frozen=True, kw_only=True):
     """Attempts to send it."""
     is_data_null: bool | UnsetType = UNSET
     is_period_in_data: bool | UnsetType = UNSET
+    trace: Trace | None = None
+    """The span of the event."""
 
     @property
     def request(self) -> EventRequest:
@@ -115,6 +118,7 @@ def new_job(  # noqa: PLR0913
     now: float,
     jitter: float,
     api_key_id: str | None = None,
+    trace: Trace | None = None,
 ) -> RetryJob:
     assert request.key is not None  # noqa: S101 - events without a key are not queued
     return RetryJob(
@@ -138,6 +142,7 @@ def new_job(  # noqa: PLR0913
         is_period_in_data=request.is_period_in_data,
         tenant_id=template.tenant_id,
         api_key_id=api_key_id,
+        trace=trace,
         **_last(failure),
     )
 

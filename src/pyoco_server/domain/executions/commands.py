@@ -12,6 +12,7 @@ from pyoco_server.domain.executions.events import Actor, ActorKind, Failure
 from pyoco_server.domain.executions.model import NodeStatus, Phase
 from pyoco_server.domain.inputs import nearest
 from pyoco_server.domain.runs.claims import claim_key
+from pyoco_server.domain.traces import Trace
 from pyoco_server.errors import InvalidRequest
 
 Text = Annotated[str, Meta(max_length=4_000)]
@@ -40,6 +41,7 @@ class CreateExecution(Command, frozen=True, kw_only=True):
     graph_version: int
     rerun_of: str | None = None
     given_id: str | None = None
+    trace: Trace | None = None
 
 
 class StartExecution(Command, frozen=True, kw_only=True):

@@ -46,6 +46,7 @@ def _create(graph: Graph, command: c.CreateExecution) -> list[e.Payload]:
         api_key_id=command.api_key_id,
         rerun_of=command.rerun_of,
         given_id=command.given_id,
+        trace=command.trace,
     )
     nodes = [e.NodeCreated(node_id=node.id, node_type=node.type.value) for node in graph.nodes.values()]
     return [created, *nodes]

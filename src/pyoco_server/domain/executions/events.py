@@ -11,6 +11,8 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 
 from msgspec import Struct
 
+from pyoco_server.domain.traces import Trace
+
 SCHEMA_VERSION: Final = 1
 
 
@@ -67,6 +69,8 @@ class ExecutionCreated(Payload, frozen=True, kw_only=True):
     rerun_of: str | None = None
     given_id: str | None = None
     """The tenant's id of the execution, if it differs from the stored id."""
+    trace: Trace | None = None
+    """The span that created it."""
 
 
 class NodeCreated(Payload, frozen=True, kw_only=True):

@@ -58,6 +58,7 @@ def _created(event: e.Event) -> Execution | None:
         rerun_of=payload.rerun_of,
         given_id=payload.given_id,
         held_bytes=json_size(payload.input),
+        trace=payload.trace,
     )
 
 

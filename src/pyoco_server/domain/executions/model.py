@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from pyoco_server.domain.executions import events as e
 from pyoco_server.domain.executions.events import Failure
 from pyoco_server.domain.executions.graphs import Graph, NodeType
+from pyoco_server.domain.traces import Trace
 
 __all__ = [
     "Execution",
@@ -144,6 +145,7 @@ class Execution(Struct, frozen=True, kw_only=True, omit_defaults=True):
     held_bytes: int = 0
     """JSON of the values it holds: input, metrics, data, outputs, result. Older versions did not count."""
     nodes: dict[str, NodeState] = field(default_factory=dict)
+    trace: Trace | None = None
 
     @property
     def is_terminal(self) -> bool:

@@ -35,6 +35,7 @@ from pyoco_server.domain.runs.model import (
     settled,
     settled_records,
 )
+from pyoco_server.domain.traces import Trace, claimed
 
 T = TypeVar("T")
 
@@ -49,6 +50,7 @@ class Claim(Struct, frozen=True):
     """The try that the job is for."""
     is_expired: bool = False
     """The job waited longer than the run may wait for its first start."""
+    trace: Trace | None = None
 
 
 class Report(Struct, frozen=True):
@@ -218,6 +220,7 @@ def _claim(snapshot: RunSnapshot, change: Claim, now: float) -> RunSnapshot | Re
         task_dependencies=snapshot.task_dependencies if snapshot.kept_tasks else None,
         start_time=now,
         waited_sec=_waited(snapshot, now),
+        trace=claimed(snapshot.trace, change.trace, now, is_same_try=snapshot.owner is not None),
         heartbeat_at=now,
         updated_at=_later(snapshot, now),
     )

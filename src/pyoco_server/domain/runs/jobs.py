@@ -25,6 +25,7 @@ from pyoco_server.domain.runs.model import (
 )
 from pyoco_server.domain.secrets import references as secret_references
 from pyoco_server.domain.secrets.references import References
+from pyoco_server.domain.traces import Trace, above
 from pyoco_server.errors import InvalidJob, InvalidRequest
 
 MAX_DELAY_SEC = 366 * 86_400.0
@@ -96,6 +97,7 @@ class Job(Struct, frozen=True, kw_only=True):
     admitted_try: int | None = None
     references: References | None = None
     """Where `params` name secrets and variables; None: nowhere, and no text was unescaped."""
+    trace: Trace | None = None
 
     @property
     def is_held(self) -> bool:
@@ -224,12 +226,13 @@ def pending(job: Job, retention_sec: float | None = None) -> RunSnapshot:
         limit_rules=job.limit_rules,
         admitted_try=job.admitted_try,
         references=job.references,
+        trace=above(job.trace),
     )
 
 
 def job_of_next_try(job: Job, run: RunSnapshot) -> Job:
     """The job of the try that `run` waits for; `job` is that of an earlier try."""
-    return replace(job, try_number=run.try_number, not_before=run.not_before)
+    return replace(job, try_number=run.try_number, not_before=run.not_before, trace=above(job.trace))
 
 
 def message_id_of(job: Job) -> str:

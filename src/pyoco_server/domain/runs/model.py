@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from pyoco_server.domain.inputs import Priority
 from pyoco_server.domain.secrets.references import References
+from pyoco_server.domain.traces import Trace
 from pyoco_server.domain.values import bounded_warnings
 from pyoco_server.errors import RunNotRetriable
 
@@ -244,6 +245,8 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
     """From the time when the run could start to its first start; not set by older workers."""
     references: References | None = None
     """Where `params` name secrets and variables. Their values are only known to the worker."""
+    trace: Trace | None = None
+    """Its place in a trace; None: without tracing."""
 
     @property
     def is_held(self) -> bool:

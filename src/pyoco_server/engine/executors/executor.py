@@ -19,6 +19,7 @@ from typing import Any
 
 from pyoco.core.models import Flow
 
+from pyoco_server import otel
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress, Job
 from pyoco_server.domain.runs.logs import LogEntry
 from pyoco_server.engine.executors.process_state import ProcessState
@@ -106,6 +107,7 @@ class Executor:
         resolver = None if spec is None else self._load(spec)
         if spec is None or resolver is None:
             return
+        otel.open_executor()
         gc.freeze()  # the flows are permanent
         threading.Thread(target=self._listen, daemon=True, name="pyoco-control").start()
         self._own_threads = threading.enumerate()
@@ -169,6 +171,7 @@ class Executor:
             _rss_bytes() if spec.reports_memory else 0,
             time.monotonic() - began,
             leftovers,
+            otel.collected(),
         )
 
     def _run(self, flow: "ExecutorFlowHandle", job: Job, find: FindFlow, spec: ExecutorSpec) -> FlowOutcome:
@@ -271,7 +274,7 @@ class ExecutorFlowHandle(LocalFlowHandle):
         if self._sent is None:
             self._sent = SentRecords()
         with suppress(Unframable):  # the end of the run will report the same problem
-            self._send(Progressed(self._nth, self._sent.new_in(progress)))
+            self._send(Progressed(self._nth, self._sent.new_in(progress), otel.collected()))
 
     def printed(self, entries: list[LogEntry]) -> None:
         self._send(Printed(self._nth, entries))

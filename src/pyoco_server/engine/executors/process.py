@@ -289,7 +289,7 @@ class ExecutorProcess(asyncio.Protocol):
             return
         match message:
             case Progressed():
-                flow.progressed(message.progress)
+                flow.progressed(message.progress, message.spans)
             case Printed():
                 flow.listener.printed(message.entries)
             case TaskStarted():
@@ -331,7 +331,7 @@ class ExecutorProcess(asyncio.Protocol):
             self._ping_later()
         if message.entries:
             flow.listener.printed(message.entries)
-        flow.end(message.outcome)
+        flow.end(message.outcome, message.spans)
         if message.leftovers:
             self._left_behind(message.leftovers)
         elif self._is_retired:

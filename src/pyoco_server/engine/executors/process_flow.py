@@ -1,14 +1,16 @@
 """The worker's handle of a flow that runs in an executor process, or waits for one."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
+from pyoco_server import tracing
 from pyoco_server.domain.runs.jobs import Ending, FlowListener, FlowOutcome, FlowProgress, Job
 from pyoco_server.domain.runs.model import CodeWheel, FailureKind, TaskRecord, TaskState
+from pyoco_server.domain.traces import Span
 from pyoco_server.engine.executors.protocol import (
     CancelFlow,
     ExecutorSpec,
@@ -134,10 +136,12 @@ class ProcessFlowHandle:
 
     # Reports from the executor
 
-    def progressed(self, progress: FlowProgress) -> None:
+    def progressed(self, progress: FlowProgress, spans: Sequence[Span] = ()) -> None:
+        tracing.emit(spans)
         self.listener.progressed(self._records.completed(progress))
 
-    def end(self, outcome: FlowOutcome | None) -> None:
+    def end(self, outcome: FlowOutcome | None, spans: Sequence[Span] = ()) -> None:
+        tracing.emit(spans)
         for deadline in self._deadlines.values():
             deadline.timer.cancel()
         self._deadlines.clear()

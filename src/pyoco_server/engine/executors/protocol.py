@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from pyoco_server.domain.runs.jobs import FlowOutcome, FlowProgress, Job, ResolvedJob
 from pyoco_server.domain.runs.logs import LogEntry
 from pyoco_server.domain.runs.model import CodeWheel, TaskRecord
+from pyoco_server.domain.traces import Span
 from pyoco_server.engine.resolve import FlowNames
 from pyoco_server.engine.tasks import MAX_VALUE_BYTES
 
@@ -111,6 +112,7 @@ class Skipped(Struct, tag="skipped"):
 class Progressed(Struct, tag="progressed"):
     nth: int
     progress: FlowProgress
+    spans: tuple[Span, ...] = ()
 
 
 class Printed(Struct, tag="printed"):
@@ -143,6 +145,7 @@ class Ended(Struct, tag="ended"):
     """How long the executor could do nothing else."""
     leftovers: tuple[str, ...] = ()
     """State that the run left in the process and that cannot be restored. The executor exits after it."""
+    spans: tuple[Span, ...] = ()
 
 
 class CancelFlow(Struct, tag="cancel"):

@@ -23,6 +23,7 @@ from collections import deque
 from contextlib import suppress
 from typing import NoReturn, Protocol
 
+from pyoco_server import otel
 from pyoco_server.engine.executors.executor import Executor
 from pyoco_server.engine.executors.protocol import ExecutorTickets
 from pyoco_server.engine.output import Ends, OutputPipes
@@ -330,6 +331,7 @@ def how_it_ended(code: int | None) -> str:
 
 def main() -> None:
     worker = socket.socket(fileno=int(sys.argv[1]))
+    otel.preload()
     gc.freeze()  # children need not scan the imported modules, which would copy their pages
     adopt_orphans()
     ForkServer(worker).serve()

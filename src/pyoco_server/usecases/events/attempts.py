@@ -24,6 +24,7 @@ from pyoco_server.domain.events.audit import (
 from pyoco_server.domain.events.requests import EventRequest, ResumeTarget
 from pyoco_server.domain.events.retry import RetryJob
 from pyoco_server.domain.events.templates import Template
+from pyoco_server.domain.traces import present
 from pyoco_server.errors import EventFailed, NatsUnavailable, PyocoServerError
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.auth import Caller
@@ -199,6 +200,17 @@ def _reason_text(answer: Answer) -> str | None:
     if answer.ignored is not None:
         return answer.ignored.text
     return answer.error.detail if answer.error else None
+
+
+def traced(attempt: Attempt, answer: Answer) -> dict[str, Any]:
+    """Attributes of the event's span."""
+    return present(
+        event_name=attempt.request.event_name if attempt.request else None,
+        template=attempt.template.id if attempt.template else None,
+        status=_status(answer).value,
+        run_id=answer.started.run_id if answer.started else None,
+        execution_id=_execution_id(attempt, answer),
+    )
 
 
 def _status(answer: Answer) -> EventStatus:

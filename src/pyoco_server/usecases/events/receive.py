@@ -16,6 +16,7 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pyoco_server import tracing
 from pyoco_server.domain.audit_trail import ChangeTarget
 from pyoco_server.domain.events import audit as records
 from pyoco_server.domain.events.audit import EventStatus, StoredEvent, may_be_queued, reason_of
@@ -57,6 +58,7 @@ from pyoco_server.usecases.events.attempts import (
     filtered,
     record_of,
     settled,
+    traced,
 )
 from pyoco_server.usecases.events.audit import Audit
 from pyoco_server.usecases.events.definitions import ManageSources, ManageTemplates
@@ -144,6 +146,12 @@ class ReceiveEvent:
 
     async def audited(self, attempt: Attempt, work: Awaitable[Outcome]) -> Answer:
         """Carry out `work`. However it ends, there is one answer and one audit record."""
+        with tracing.span("pyoco.event", {"pyoco.event_id": attempt.event_id}) as span:
+            answer = await self._audited(attempt, work)
+            span.attributes.update(traced(attempt, answer))
+            return answer
+
+    async def _audited(self, attempt: Attempt, work: Awaitable[Outcome]) -> Answer:
         answer = answer_to(attempt, await settled(attempt.event_id, work))
         if answer.batch is not None:
             return answer  # each of its events has a record
@@ -251,7 +259,9 @@ class ReceiveEvent:
             error = answers[-1].error
             if isinstance(error, NatsUnavailable):  # the others would wait for it, too
                 done = len(answers) - 1
-                raise NatsUnavailable(f"{error.detail}; {done} of {len(parts)} events handled, send all again")
+                raise NatsUnavailable(
+                    f"{error.detail}; {done} of {len(parts)} events handled, send all again"
+                )
         return Batched(tuple(answers))
 
     async def _receive_member(self, batch: Attempt, arrival: Arrival) -> Answer:

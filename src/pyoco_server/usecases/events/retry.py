@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict, replace
 
+from pyoco_server import tracing
 from pyoco_server.domain.audit_trail import ChangeTarget
 from pyoco_server.domain.events.audit import (
     DISCARDED_BY_HAND,
@@ -112,6 +113,7 @@ class RetryQueue:
             now=self._clock(),
             jitter=self._jitter(),
             api_key_id=api_key_id,
+            trace=tracing.here(),
         )
 
         def decide(current: RetryJob | None) -> RetryJob:
@@ -332,7 +334,8 @@ class DrainRetryJobs:
         template = await self._templates.find(job.tenant_id, job.template_id)
         _check_unchanged(job, template)
         order = StartOrder(template=template, request=job.request, api_key_id=job.api_key_id)
-        return (await self._start_template(order)).run_id
+        with tracing.continuing(job.trace):
+            return (await self._start_template(order)).run_id
 
     async def _failed(self, key: str, job: RetryJob, error: PyocoServerError) -> JobStatus:
         reason = reason_of(error)

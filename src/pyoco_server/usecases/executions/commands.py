@@ -6,6 +6,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from pyoco_server import tracing
 from pyoco_server.domain.executions.commands import Code, Command, Rejected, command_digest, keyed_command_id
 from pyoco_server.domain.executions.decide import decide
 from pyoco_server.domain.executions.events import Commit, Payload
@@ -39,6 +40,7 @@ def tell_if_ended(meter: EndMeter, before: Execution, after: Execution) -> None:
     if before.is_terminal or not after.is_terminal:
         return
     meter.execution_ended(after.status.value)
+    tracing.execution_ended(after)
     log.info(
         "execution ended",
         action="execution.ended",

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from pyoco_server import tracing
 from pyoco_server.domain.audit_trail import ChangeTarget
 from pyoco_server.domain.executions.commands import (
     Code,
@@ -360,6 +361,7 @@ class CreateExecutions:
             graph_version=graph.version,
             rerun_of=wanted.rerun_of,
             given_id=None if wanted.given_id == wanted.execution_id else wanted.given_id,
+            trace=tracing.here(),
         )
         payloads = _accepted(decide(None, graph.graph, create, self._its.clock()))
         if not wanted.start:

@@ -4,10 +4,12 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
+from pyoco_server import tracing
 from pyoco_server.domain.executions.model import Execution
 from pyoco_server.domain.executions.records import CancelRun as Unwanted, DispatchRun, RunFact
 from pyoco_server.domain.runs.jobs import Job, Submission
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
+from pyoco_server.domain.traces import above
 from pyoco_server.errors import (
     InvalidRequest,
     LimitReached,
@@ -165,10 +167,11 @@ class NodeRuns:
             references=wanted.references,
         )
         try:
-            job = await self._submit_run.job_of(
-                submission, wanted.run_id, self._clock(), graph_id=state.graph_id
-            )
-            await self._submit_run.place_derived(job)
+            with tracing.in_execution(state):
+                job = await self._submit_run.job_of(
+                    submission, wanted.run_id, self._clock(), graph_id=state.graph_id
+                )
+                await self._submit_run.place_derived(job)
         except (RequestTooLarge, SnapshotTooLarge) as error:
             await self._cancel_run.of_system(wanted.run_id, _named(state), "its job is too large")
             return RunFact(RunStatus.FAILED, error=f"params: {error.detail}", code="PARAMS_TOO_LARGE")
@@ -206,4 +209,5 @@ def _job_of(run: RunSnapshot) -> Job:
         priority=run.priority,
         try_number=run.try_number,
         references=run.references,
+        trace=above(run.trace),
     )

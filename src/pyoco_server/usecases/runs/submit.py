@@ -7,6 +7,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from pyoco_server import tracing
 from pyoco_server.domain.flows import RUN_DEFAULTS, named_flow
 from pyoco_server.domain.runs.claims import IdempotencyClaim, claim_key, request_digest
 from pyoco_server.domain.runs.jobs import Job, Submission, accept, pending, start_of
@@ -126,7 +127,7 @@ class SubmitRun:
         if submission.delay_sec or submission.run_at is not None:
             self._queue.require_timers()
             not_before = start_of(submission, await self._queue.now())
-        job = accept(submission, run_id, at, not_before)
+        job = tracing.carrying(accept(submission, run_id, at, not_before))
         if graph_id is not None:
             job = replace(job, graph_id=graph_id)
         return job if self._limits is None else await self._limits.mark(job)

@@ -1,0 +1,153 @@
+"""Spans of tasks, made where they run: users' code sees `pyoco.task` as its current span.
+
+Ended spans are collected, and the executor passes them to its worker with the progress and the end of a run.
+"""
+
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from opentelemetry import context as contexts, trace as otel
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.trace import SpanContext as OtelContext, Status, StatusCode
+
+from pyoco_server import tracing
+from pyoco_server.domain.runs.jobs import Job
+from pyoco_server.domain.traces import Span, SpanContext, SpanEvent, present, read_traceparent
+from pyoco_server.otel import Describe, OnTask
+from pyoco_server.otel.exporting import SystemIds, context_of
+
+MAX_COLLECTED = 2_048
+"""The oldest are dropped."""
+
+
+class _Collector(SpanProcessor):
+    def __init__(self) -> None:
+        self._ended: deque[Span] = deque(maxlen=MAX_COLLECTED)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        found = _as_value(span)
+        if found is None:
+            return
+        if tracing.active is not None:  # a worker that runs flows in a thread
+            tracing.active.emit(found)
+        else:
+            self._ended.append(found)
+
+    def take(self) -> tuple[Span, ...]:
+        taken: list[Span] = []
+        while self._ended:
+            taken.append(self._ended.popleft())
+        return tuple(taken)
+
+
+_collector = _Collector()
+_provider = TracerProvider(shutdown_on_exit=False, id_generator=SystemIds())
+_provider.add_span_processor(_collector)
+_tracer = _provider.get_tracer("pyoco_server")
+take = _collector.take
+
+
+def collect_for_everybody() -> None:
+    if isinstance(otel.get_tracer_provider(), otel.ProxyTracerProvider):  # nobody has set one
+        otel.set_tracer_provider(_provider)
+
+
+class TaskSpans:
+    """Of one run: a context manager that adds spans to a callback for tasks."""
+
+    def __init__(self, job: Job, attempt: str, describe: Describe) -> None:
+        found = read_traceparent(attempt)
+        self._run = Context() if found is None else context_of(found)
+        self._attributes = present(run_id=job.run_id, flow=job.flow_name)
+        self._kept = frozenset(() if job.kept is None else job.kept.records)
+        self._describe = describe
+        self._open: dict[int, tuple[otel.Span, Any]] = {}
+        """By thread: each is in one task at a time."""
+
+    def __enter__(self) -> Callable[[OnTask], OnTask]:
+        self._token = contexts.attach(self._run)
+        return self._around
+
+    def __exit__(self, *_: object) -> None:
+        for span, _token in self._open.values():  # a task that ended its run by SystemExit
+            span.set_status(Status(StatusCode.ERROR, "the task did not return"))
+            span.end()
+        contexts.detach(self._token)
+
+    def _around(self, on_task: OnTask) -> OnTask:
+        def entered(name: str | None) -> None:
+            if name is None:
+                on_task(None)
+                self._left()
+            else:
+                self._entered(name)
+                on_task(name)
+
+        return entered
+
+    def _entered(self, name: str) -> None:
+        if name in self._kept:
+            return
+        span = _tracer.start_span(
+            "pyoco.task", self._run, attributes={**self._attributes, "pyoco.task": name}
+        )
+        token = contexts.attach(otel.set_span_in_context(span, self._run))
+        self._open[threading.get_ident()] = (span, token)
+
+    def _left(self) -> None:
+        found = self._open.pop(threading.get_ident(), None)
+        if found is None:
+            return
+        span, token = found
+        contexts.detach(token)
+        error = sys.exception()  # pyoco reports a failure while it handles the exception
+        if error is not None and span.is_recording():
+            self._failed(span, error)
+        span.end()
+
+    def _failed(self, span: otel.Span, error: BaseException) -> None:
+        raised = self._describe(error)
+        span.add_event(
+            "exception",
+            {
+                "exception.type": raised.exc_type,
+                "exception.message": raised.exc_message,
+                "exception.stacktrace": raised.exc_traceback or "",
+            },
+        )
+        span.set_status(Status(StatusCode.ERROR, raised.exc_message))
+
+
+def _as_value(span: ReadableSpan) -> Span | None:
+    context = span.context
+    if context is None or not context.trace_flags.sampled:
+        return None
+    return Span(
+        name=span.name,
+        trace_id=f"{context.trace_id:032x}",
+        span_id=f"{context.span_id:016x}",
+        parent=None if span.parent is None else _plain(span.parent),
+        tracestate=context.trace_state.to_header() or None,
+        is_sampled=True,
+        kind=span.kind.name,
+        start_ns=span.start_time or 0,
+        end_ns=span.end_time or 0,
+        attributes=dict(span.attributes or {}),
+        links=tuple(_plain(link.context).traceparent for link in span.links),
+        events=tuple(
+            SpanEvent(event.name, event.timestamp, dict(event.attributes or {})) for event in span.events
+        ),
+        status=span.status.status_code.name,
+        description=span.status.description,
+        scope=span.instrumentation_scope.name if span.instrumentation_scope else "",
+    )
+
+
+def _plain(context: OtelContext) -> SpanContext:
+    return SpanContext(
+        f"{context.trace_id:032x}", f"{context.span_id:016x}", is_sampled=context.trace_flags.sampled
+    )
