@@ -1,15 +1,20 @@
 """Places and tokens of limits: pure decisions."""
 
+import asyncio
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from msgspec.structs import replace
 
+from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain import codec
 from pyoco_server.domain.limits.holders import (
     HeldPlace,
     Holders,
     KeyId,
     Standing,
+    decode_holders,
     give_places,
     is_void,
     next_token_at,
@@ -19,20 +24,32 @@ from pyoco_server.domain.limits.holders import (
 )
 from pyoco_server.domain.limits.model import (
     Definition,
+    FlowPause,
     Limit,
+    LimitRecord,
     Match,
     Rate,
     changed,
+    decode_limit,
     limits_anew,
     limits_of,
     new_limit,
+    pause_key,
     rules_of,
 )
 from pyoco_server.domain.runs.model import RunLimit, RunSnapshot, RunStatus
-from pyoco_server.errors import InvalidRequest
+from pyoco_server.errors import InvalidRequest, NatsUnavailable
+from pyoco_server.memory.queue import MemoryQueue
+from pyoco_server.memory.stores import MemoryStore
+from pyoco_server.usecases.auth import ANONYMOUS
+from pyoco_server.usecases.coordination import Lease
+from pyoco_server.usecases.limits.admit import AdmitRuns
 from pyoco_server.usecases.limits.board import LimitBoard
+from pyoco_server.usecases.limits.lines import Plan
+from pyoco_server.usecases.limits.manage import ManageLimits
 from pyoco_server.usecases.ports.stores import Change, Revision, Versioned
 from support.builders import NOW, a_job, a_snapshot
+from support.virtual_time import virtually
 
 OF = KeyId(None, "two", "a")
 TWO = Definition(match=Match(), max_running=2)
@@ -191,3 +208,125 @@ async def test_an_answer_of_before_the_end_does_not_bring_a_run_back() -> None:
     board.look([Change(running.run_id, Revision(3), ended, None)])
     board.note_active(running, 2)
     assert board.run(running.run_id) is None
+
+
+def defined(board: LimitBoard, limit: Limit, revision: int) -> None:
+    board.note_definition(limit.store_key, Versioned(limit, Revision(revision)))
+    board.definitions_noted()
+
+
+def test_an_answer_of_before_its_removal_does_not_bring_a_definition_back() -> None:
+    """Of a limit and of a pause: runs would wait for what nobody defines."""
+    board, limit = LimitBoard(), a_limit()
+    pause = FlowPause(flow="f", tenant_id=None, since=NOW, reason=None, until=None)
+    for key, record in ((limit.store_key, limit), (pause_key(None, "f"), pause)):
+        board.forget_definition(key, 8)
+        board.note_definition(key, Versioned(record, Revision(7)))
+    assert board.definitions.is_empty
+    board.note_definition(limit.store_key, Versioned(limit, Revision(9)))
+    assert board.limit(OF) is not None
+
+
+def test_a_feed_that_begins_again_counts_from_its_beginning() -> None:
+    board, limit = LimitBoard(), a_limit()
+    defined(board, limit, 7)
+    board.forget_definition(limit.store_key, 8)
+    for key in board.definitions.all_keys():
+        board.forget_definition(key)
+    defined(board, limit, 2)
+    assert board.limit(OF) is not None
+
+
+def waiting(board: LimitBoard, run_id: str, revision: int, flow: str, *limits: str) -> RunSnapshot:
+    run = replace(
+        a_snapshot(RunStatus.PENDING, None),
+        run_id=run_id,
+        flow_name=flow,
+        tenant_id=None,
+        limits=tuple(RunLimit(limit, "") for limit in limits),
+        limit_rules=board.definitions.rules(None),
+    )
+    board.look([Change(run_id, Revision(revision), run, None)])
+    return run
+
+
+async def test_a_place_that_is_voided_is_free_for_every_line_of_its_key() -> None:
+    """The run that did not use it cannot: its flow is paused. Those of another flow go on."""
+    board, limit = LimitBoard(), a_limit(max_running=1)
+    defined(board, limit, 1)
+    board.definitions.have_read({None: board.definitions.rules(None)})
+    waiting(board, "unused", 2, "one", "two")
+    waiting(board, "next", 3, "other", "two")
+    pause = FlowPause(flow="one", tenant_id=None, since=NOW, reason=None, until=None)
+    board.note_definition(pause_key(None, "one"), Versioned(pause, Revision(2)))
+    places = (HeldPlace("unused", 1, 2),)
+    board.note_record(Versioned(Holders(limit="two", key="", places=places), Revision(1)))
+    assert board.plan(NOW, (), 10) == Plan([], ["unused"])
+    waiting(board, "unused", 4, "one", "two")
+    admissions = board.plan(NOW, (), 10).admissions
+    assert [run.run_id for _, runs in admissions for run in runs] == ["next"]
+
+
+async def test_a_run_that_is_postponed_is_still_to_be_sorted() -> None:
+    """Its limits changed while it was tried; it does not wait for those of before."""
+    board, limit = LimitBoard(), a_limit()
+    defined(board, limit, 1)
+    waiting(board, "one", 2, "one", "two")
+    defined(board, replace(limit, rules="others"), 3)
+    board.postpone("one", NOW)
+    assert board.unsorted() == ["one"]
+
+
+class FailsOnce(MemoryStore[RunSnapshot]):
+    """Does not answer the first read."""
+
+    has_failed = False
+
+    async def get(self, key: str) -> Versioned[RunSnapshot] | None:
+        if self.has_failed:
+            return await super().get(key)
+        self.has_failed = True
+        raise NatsUnavailable("nats unavailable: request timed out")
+
+
+@virtually
+async def test_a_holder_that_could_not_be_read_is_read_again_soon() -> None:
+    """Nothing else may happen that would wake the line which waits for its place."""
+    board, holders = LimitBoard(), MemoryStore[Holders](codec.encode, decode_holders)
+    defined(board, a_limit(max_running=1), 1)
+    board.definitions.have_read({None: board.definitions.rules(None)})
+    waiting(board, "next", 2, "one", "two")
+    full = Holders(limit="two", key="", places=(HeldPlace("ended", 1, 1),))
+    board.note_record(Versioned(full, await holders.create(full.id.store_key, full)))
+    lease = Lease(MemoryStore(codec.encode, codec.decode_lease), "l", "h", lambda: NOW, lasts_sec=15.0)
+    admit = AdmitRuns(
+        board=board,
+        runs=FailsOnce(codec.encode, codec.decode_run),
+        queue=MemoryQueue(NatsBackendConfig(), clock=lambda: NOW),
+        holders=holders,
+        lease=lease,
+        clock=lambda: NOW + asyncio.get_running_loop().time(),
+        meter=Mock(),
+        ready=AsyncMock(),
+    )
+    working = asyncio.ensure_future(admit.run())
+    await asyncio.sleep(5.0)
+    working.cancel()
+    found = await holders.get(full.id.store_key)
+    assert found is not None
+    assert found.value.admitted == 1
+
+
+async def test_a_deletion_that_is_answered_late_leaves_what_was_defined_since() -> None:
+    limits = MemoryStore[LimitRecord](codec.encode, decode_limit)
+    board, limit = LimitBoard(), a_limit()
+    defined(board, limit, await limits.create(limit.store_key, limit))
+
+    async def removed_and_defined_elsewhere(key: str, _: object) -> None:
+        board.forget_definition(key, 2)
+        defined(board, limit, 3)
+
+    limits.remove = removed_and_defined_elsewhere  # type: ignore[method-assign]
+    manage = ManageLimits(limits, board, Mock(), lambda: NOW, lambda: "id", AsyncMock())
+    await manage.delete(limit.name, ANONYMOUS)
+    assert board.limit(OF) is not None

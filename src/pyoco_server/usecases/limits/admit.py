@@ -94,7 +94,7 @@ class AdmitRuns:
 
     async def _work(self) -> None:
         """What the last holder of the lease did not finish comes first."""
-        self._unsure = dict.fromkeys(self._board.unconfirmed(), 0.0)
+        self._unsure = dict.fromkeys(sorted(self._board.unconfirmed()), 0.0)
         self._board.wake_all()
         while True:
             with surviving(log, "limit.admit", NatsUnavailable):
@@ -115,7 +115,7 @@ class AdmitRuns:
             await asyncio.sleep(0.05)  # it is renewed, or lost
             self._board.changed.set()
             return
-        await self._ask_for(self._board.unknown_holders())
+        await self._ask_for_all(self._board.unknown_holders())
         plan = self._board.plan(self._clock(), self._busy, AT_ONCE)
         await asyncio.gather(
             *(self._admit(line, runs) for line, runs in plan.admissions),
@@ -229,6 +229,8 @@ class AdmitRuns:
         """Mark the run as admitted, then queue its job."""
         stored, held = await asyncio.gather(self._runs.get(run.run_id), self._queue.held(run.run_id))
         if stored is None or stored.revision != run.revision:
+            if stored is None:
+                self._board.end(run.run_id, GONE)
             self._learn(stored)
             await self._give_back(run.limits, [run.place])
             return
@@ -303,10 +305,17 @@ class AdmitRuns:
             if isinstance(written, Versioned):
                 self._learn(written)
 
-    async def _ask_for(self, run_ids: Sequence[str]) -> None:
+    async def _ask_for_all(self, run_ids: Sequence[str]) -> None:
         """Holders that no feed has shown: they ended before it began, or lost their mark."""
-        found = await asyncio.gather(*(self._runs.get(run_id) for run_id in run_ids[:AT_ONCE]))
-        for run_id, stored in zip(run_ids, found, strict=False):
+        for start in range(0, len(run_ids), AT_ONCE):
+            await asyncio.gather(*(self._ask_for(run_id) for run_id in run_ids[start : start + AT_ONCE]))
+
+    async def _ask_for(self, run_id: str) -> None:
+        """One that cannot be read keeps its place, and only that."""
+        with best_effort(log, "limit.finish", NatsUnavailable, run_id=run_id):
+            self._unsure[run_id] = self._clock() + UNSURE_SEC
+            stored = await self._runs.get(run_id)
+            del self._unsure[run_id]
             if stored is None or stored.value.status.is_terminal:
                 self._board.end(run_id, GONE if stored is None else stored.revision)
             elif stored.value.limits is not None:

@@ -80,7 +80,7 @@ class LimitBoard:
         else:
             self._at(record.until, (record.tenant_id, record.flow))
 
-    def forget_definition(self, key: str, revision: int = 1 << 62) -> None:
+    def forget_definition(self, key: str, revision: int | None = None) -> None:
         """`definitions_noted` has to follow."""
         gone = self.definitions.forget(key, revision)
         if isinstance(gone, Limit):
@@ -149,13 +149,13 @@ class LimitBoard:
         return list(self._records.values())
 
     def _replace_places(self, of: KeyId, old: Iterable[HeldPlace], new: Iterable[HeldPlace]) -> None:
-        after = {place.run_id for place in new}
-        for run_id in {place.run_id for place in old} - after:
-            self._holding[run_id].discard(of)
-            if not self._holding[run_id]:
-                del self._holding[run_id]
-        for run_id in after:
-            self._holding[run_id].add(of)
+        for place in old:
+            self._holding[place.run_id].discard(of)
+        for place in new:
+            self._holding[place.run_id].add(of)
+        for place in old:
+            if not self._holding[place.run_id]:
+                del self._holding[place.run_id]
 
     def is_void(self, place: HeldPlace, of: KeyId) -> bool:
         run = self._runs.get(place.run_id)
@@ -260,10 +260,11 @@ class LimitBoard:
             return
         if known is not None:
             self._leave(known)
-            for of in known.limits if known.is_admitted and not run.is_admitted else ():
-                self.wake(self.lines.of_key(of))
         self._runs[run.run_id] = run
         self._enter(run)
+        if known is not None and not run.is_admitted:  # the places of its earlier revision are void
+            for of in {*(known.limits if known.is_admitted else ()), *self._holding.get(run.run_id, ())}:
+                self.wake(self.lines.of_key(of))
 
     def unconfirmed(self) -> set[str]:
         return set(self._unconfirmed)
@@ -318,7 +319,7 @@ class LimitBoard:
     def postpone(self, run_id: str, until: float) -> None:
         """The run cannot be admitted before."""
         run = self._runs.get(run_id)
-        if run is not None and run.is_waiting:
+        if run is not None and self.lines.has(run_id):  # not if its limits have to be determined again
             self._leave(run)
             self._at(until, run_id)
 
@@ -384,11 +385,8 @@ class LimitBoard:
 
     def _is_blocked(self, line: Line, now: float) -> bool:
         is_paused = self.definitions.pause(line.tenant_id, line.flow_name, now) is not None
-        return (
-            is_paused
-            or bool(self._unsorted.get(line.tenant_id))
-            or not self.definitions.is_read(line.tenant_id)
-        )
+        is_sorted = self.definitions.is_read(line.tenant_id) and not self._unsorted.get(line.tenant_id)
+        return is_paused or not is_sorted
 
     def _full(self, line: Line, rooms: dict[KeyId, int], now: float) -> KeyId | None:
         for of in line.limits:

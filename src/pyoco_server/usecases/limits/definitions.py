@@ -13,6 +13,8 @@ class LimitDefinitions:
     def __init__(self) -> None:
         self._limits: dict[str | None, dict[str, Versioned[Limit]]] = defaultdict(dict)
         self._pauses: dict[str, FlowPause] = {}
+        self._revisions: dict[str, int] = {}
+        """Of the newest definition or removal, by key. The answer to a write may be older than the feed."""
         self._rules: dict[str | None, str] = {}
         self._rules_read: dict[str | None, str] = {}
         """By which the active runs of a tenant were read."""
@@ -50,32 +52,38 @@ class LimitDefinitions:
     def note(self, key: str, found: Versioned[LimitRecord]) -> bool:
         """Whether it is news."""
         record = found.value
+        if found.revision <= self._revisions.get(key, 0):
+            return False
+        self._revisions[key] = found.revision
         if isinstance(record, FlowPause):
             self._pauses[key] = record
-            return True
-        of_tenant = self._limits[record.tenant_id]
-        known = of_tenant.get(record.name)
-        if known is not None and known.revision >= found.revision:
-            return False
-        of_tenant[record.name] = Versioned(record, found.revision)
-        self._write_rules(record.tenant_id)
+        else:
+            self._limits[record.tenant_id][record.name] = Versioned(record, found.revision)
+            self._write_rules(record.tenant_id)
         return True
 
-    def forget(self, key: str, revision: int) -> LimitRecord | None:
-        """What was removed, unless it was defined again since `revision`."""
-        if key in self._pauses:
-            return self._pauses.pop(key)
-        found = [limit for part in self._limits.values() for limit in part.values()]
-        for limit in found:
-            if limit.value.store_key == key and limit.revision < revision:
-                del self._limits[limit.value.tenant_id][limit.value.name]
-                self._write_rules(limit.value.tenant_id)
-                return limit.value
+    def forget(self, key: str, revision: int | None) -> LimitRecord | None:
+        """What was removed, unless it was defined again since `revision`. None: the feed begins again."""
+        if revision is None:
+            self._revisions.pop(key, None)
+        elif revision <= self._revisions.get(key, 0):
+            return None
+        else:
+            self._revisions[key] = revision
+        return self._pauses.pop(key, None) or self._forget_limit(key)
+
+    def _forget_limit(self, key: str) -> Limit | None:
+        for of_tenant in self._limits.values():
+            for name, limit in of_tenant.items():
+                if limit.value.store_key == key:
+                    del of_tenant[name]
+                    self._write_rules(limit.value.tenant_id)
+                    return limit.value
         return None
 
     def all_keys(self) -> list[str]:
-        limits = [limit.value.store_key for part in self._limits.values() for limit in part.values()]
-        return [*limits, *self._pauses]
+        """Also of what was removed."""
+        return [*self._revisions]
 
     def _write_rules(self, tenant_id: str | None) -> None:
         rules = rules_of(limit.value for limit in self._limits[tenant_id].values())

@@ -26,7 +26,7 @@ from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.consistency import write
 from pyoco_server.usecases.limits.board import LimitBoard
 from pyoco_server.usecases.limits.follow import FollowLimits
-from pyoco_server.usecases.ports.stores import Clock, Store, Versioned, WrongRevision
+from pyoco_server.usecases.ports.stores import Clock, Revision, Store, Versioned, WrongRevision
 
 log = get_logger(__name__)
 
@@ -73,7 +73,7 @@ class ManageLimits:
     async def delete(self, name: str, caller: Caller) -> None:
         """The runs that wait for it go on at once. Raises LimitNotFound."""
         stored = await self._stored(name, caller)
-        await self._remove(stored.value.store_key)
+        await self._remove(stored.value.store_key, stored.revision)
         log.info("limit deleted", action="limit.deleted", limit=name, by=caller.name)
         await self._record(caller, "limit.delete", stored.value, None)
 
@@ -137,9 +137,10 @@ class ManageLimits:
         self._board.note_definition(record.store_key, Versioned(record, revision))
         self._board.definitions_noted()
 
-    async def _remove(self, key: str) -> None:
+    async def _remove(self, key: str, seen: Revision) -> None:
+        """The feed may have shown what somebody defined since; that stays."""
         await self._limits.remove(key, None)
-        self._board.forget_definition(key)
+        self._board.forget_definition(key, seen + 1)
         self._board.definitions_noted()
 
     # Flows
@@ -172,7 +173,7 @@ class ManageLimits:
         key = pause_key(caller.tenant_id, flow)
         stored = await self._limits.get(key)
         if stored is not None:
-            await self._remove(key)
+            await self._remove(key, stored.revision)
             log.info("flow resumed", action="flow.resumed", flow_name=flow, by=caller.name)
             await self._record(caller, "flow.resume", stored.value, None)
 
