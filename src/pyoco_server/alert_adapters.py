@@ -9,9 +9,10 @@ import asyncio
 import smtplib
 import socket
 import ssl
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from email.message import EmailMessage
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import httpx2
@@ -52,10 +53,8 @@ class MessagesOut:
             return error.detail
         except TimeoutError:
             return f"no answer within {self._timeout_sec:g} s"
-        except httpx2.HTTPError as error:
-            return f"could not be reached ({type(error).__name__})"
-        except OSError as error:
-            return f"could not be reached ({error.strerror or type(error).__name__})"
+        except (httpx2.HTTPError, OSError) as error:
+            return _unreachable(error)
 
     async def _look_up(self, host: str, port: int) -> list[str]:
         """Raises OSError or TargetRefused."""
@@ -93,7 +92,7 @@ class MessagesOut:
             try:
                 return await _answer(request)
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-                problem = f"could not be reached ({type(error).__name__})"
+                problem = _unreachable(error)
         return problem
 
     # E-mail
@@ -101,8 +100,7 @@ class MessagesOut:
     async def _send_mail(self, mail: MailServer, delivery: Delivery) -> str | None:
         addresses = await self._look_up(mail.host, mail.port)
         message = _mail_message(mail, delivery)
-        sending = partial(_send_mail, mail, addresses[0], message, self._timeout_sec)
-        return await asyncio.to_thread(sending)
+        return await asyncio.to_thread(_send_mail, mail, addresses, message, self._timeout_sec)
 
 
 async def _answer(request: httpx2.Request) -> str | None:
@@ -112,6 +110,19 @@ async def _answer(request: httpx2.Request) -> str | None:
         status = response.status_code
         await response.aclose()
     return None if status in HTTP_OK else f"answered with HTTP {status}"
+
+
+def _unreachable(error: BaseException) -> str:
+    """From the cause, which the libraries wrap: not with the URL, which their own texts may have."""
+    causes, cause = [], error.__cause__ or error.__context__
+    while cause is not None:
+        causes.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    for one in (error, *causes):
+        if isinstance(one, ssl.SSLCertVerificationError):
+            return f"its certificate is refused: {one.verify_message}"
+    reasons = [one.strerror for one in (error, *causes) if isinstance(one, OSError) and one.strerror]
+    return f"could not be reached ({reasons[-1] if reasons else type(error).__name__})"
 
 
 @cache
@@ -168,32 +179,40 @@ def _mail_message(mail: MailServer, delivery: Delivery) -> EmailMessage:
     return message
 
 
-class _ToAddress:
-    """A connection to the address that was checked, under the name of the server."""
+def _connected(addresses: Sequence[str], port: int, timeout: float) -> socket.socket:
+    """To the first address that answers. Raises OSError."""
+    for address in addresses[:-1]:
+        try:
+            return socket.create_connection((address, port), timeout)
+        except OSError:
+            continue
+    return socket.create_connection((addresses[-1], port), timeout)
 
-    address = ""
+
+class _Smtp(smtplib.SMTP):
+    """A connection to an address that was checked, under the name of the server."""
+
+    addresses: Sequence[str] = ()
 
     def _get_socket(self, _host: str, port: int, timeout: float) -> socket.socket:
-        return socket.create_connection((self.address, port), timeout)
-
-
-class _Smtp(_ToAddress, smtplib.SMTP):
-    pass
+        return _connected(self.addresses, port, timeout)
 
 
 class _SmtpTls(smtplib.SMTP_SSL):
-    address = ""
+    addresses: Sequence[str] = ()
 
     def _get_socket(self, _host: str, port: int, timeout: float) -> socket.socket:
-        plain = socket.create_connection((self.address, port), timeout)
+        plain = _connected(self.addresses, port, timeout)
         return self.context.wrap_socket(plain, server_hostname=self._host)  # type: ignore[attr-defined]
 
 
-def _send_mail(mail: MailServer, address: str, message: EmailMessage, timeout_sec: float) -> str | None:
+def _send_mail(
+    mail: MailServer, addresses: Sequence[str], message: EmailMessage, timeout_sec: float
+) -> str | None:
     """In a thread."""
     try:
         with _connection(mail, timeout_sec) as server:
-            server.address = address
+            server.addresses = addresses
             server._host = mail.host  # noqa: SLF001 - for the certificate; `connect` looks it up otherwise
             server.connect(mail.host, mail.port)
             if mail.security is Security.STARTTLS:

@@ -1,17 +1,24 @@
-"""A secret reaches its flow, and nothing else has it: files of NATS, logs, answers, audit, backup."""
+"""A secret reaches its flow and the channel that names it, and nothing else has it.
+
+Not the files of NATS, logs, answers, the page, audit, messages of alerts, or a backup.
+"""
 
 import hashlib
 import json
 import re
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import httpx2
 
+import pyoco_server
 from support.nats_server import free_port
 from support.programs import Program, Programs
+from support.receivers import HttpReceiver, http_receiver
 from support.waiting import until_now
 
 VALUE = "correct-horse\"battery'staple"
+STATIC = Path(pyoco_server.__file__).parent / "http_api" / "static"
 PARTS = (b"correct-horse", b"battery", b"staple")
 FLOWS = """
 import hashlib, json, os, pathlib, subprocess, sys
@@ -62,7 +69,28 @@ def answers(http: httpx2.Client, run_ids: list[str]) -> dict[str, bytes]:
         "/metrics",
         "/workers",
     ]
-    return {path: http.get(path).content for path in (*of_runs, *others, "/flows", "/queues")}
+    found = {path: http.get(path) for path in (*of_runs, *others, "/flows", "/queues", *of_alerts(http))}
+    assert {path: answer.status_code for path, answer in found.items() if not answer.is_success} == {}
+    return {path: answer.content for path, answer in {**found, **page(http)}.items()}
+
+
+def of_alerts(http: httpx2.Client) -> list[str]:
+    listed = http.get("/deliveries").json()["items"]
+    return [
+        "/alerts",
+        "/channels",
+        "/channels/ops",
+        "/deliveries",
+        *(f"/deliveries/{one['id']}" for one in listed),
+    ]
+
+
+def page(http: httpx2.Client) -> dict[str, httpx2.Response]:
+    """The dashboard as a browser gets it: its HTML, and all scripts and styles of its build."""
+    html = http.get("/")
+    parts = [f"/static/{file.relative_to(STATIC)}" for file in STATIC.rglob("*") if file.is_file()]
+    assert any(part.endswith(".js") and part in html.text for part in parts)
+    return {"/": html, **{part: http.get(part) for part in parts}}
 
 
 def test_a_secret_is_nowhere_but_in_its_flow(programs: Programs) -> None:
@@ -73,14 +101,20 @@ def test_a_secret_is_nowhere_but_in_its_flow(programs: Programs) -> None:
     port = free_port()
     key = json.loads(programs.run("pyoco-server-admin", "secrets", "new-key").stdout)["key"]
     command = ("pyoco-server", "up", "--with-worker", "--flows", "flows", "--port", str(port))
-    with programs.started(*command, PYOCO_SECRETS_KEY=key) as server:
+    settings = {"PYOCO_SECRETS_KEY": key, "PYOCO_ALERTS_ALLOW_PRIVATE": "1"}
+    with http_receiver() as receiver, programs.started(*command, **settings) as server:
         with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
             until_now(lambda: is_ready(http))
             put = programs.run("pyoco-client", "secrets", "put", "db", "--file", "secret-value")
             assert put.returncode == 0, put.stderr
+            define_alert(http, receiver)
             run_ids = [submitted(http, flow) for flow in ("good", "bad")]
             for run_id in run_ids:
                 ended(http, run_id)
+            (message,) = until_now(lambda: list(receiver.messages))
+            assert not found_in(message.body)
+            assert message.data["flow_name"] == "bad"
+            assert parse_qs(urlsplit(message.path).query)["token"] == [VALUE]
             shown = answers(http, run_ids)
             assert {path: found for path, data in shown.items() if (found := found_in(data))} == {}
             good = json.loads(shown[f"/runs/{run_ids[0]}?include=full"])
@@ -93,6 +127,20 @@ def test_a_secret_is_nowhere_but_in_its_flow(programs: Programs) -> None:
             assert backup.returncode == 0, backup.stderr
         assert received(directory) == received_of(VALUE)
         check_files(directory, server)
+
+
+def define_alert(http: httpx2.Client, receiver: HttpReceiver) -> None:
+    """Over a channel that names the secret: the receiver gets it in the URL, and nobody else does."""
+    url = f"http://127.0.0.1:{receiver.port}/hooks?token=${{secrets.db}}"
+    for path, body in (
+        ("/channels/ops", {"type": "webhook", "url": url}),
+        (
+            "/alerts/pager",
+            {"on": ["run.failed", "dead_letter"], "filter": 'type == "run.failed"', "channel": "ops"},
+        ),
+    ):
+        answer = http.put(path, json=body)
+        assert answer.status_code == 201, answer.text
 
 
 def put_is_silent(output: str) -> bool:

@@ -1,12 +1,13 @@
 """A17: every route wants its scope, before anything else is looked at. Generated from OpenAPI."""
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from fastapi import APIRouter, Request, Response
+from starlette.routing import Mount, Route
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.auth import Scope
@@ -55,6 +56,50 @@ def test_openapi_names_one_scope_for_every_route() -> None:
         assert [list(one) for one in needed] == [["api_key"]], route
         (names,) = needed[0].values()
         assert [Scope(name) for name in names] == names, route
+
+
+STARTING = {
+    "/runs", "/runs/batch", "/runs/yaml", "/executions", "/api/workflow-events",
+    "/api/workflow-templates/{template_id}/start",
+}  # fmt: skip
+OF_SETTINGS = ("/wheels", "/api/workflow-events/notification-settings")
+WITH_STATE = ("/runs", "/executions", "/workers")
+
+
+def scope_of(method: str, path: str) -> Scope:
+    """What a key may do, in general. A route that wants another scope needs a line here."""
+    if path.startswith(("/api-keys", "/audit")):
+        return Scope.ADMIN
+    if method == "get" or path == "/schedules/preview":
+        return Scope.READ
+    if method == "post" and path in STARTING:
+        return Scope.SUBMIT
+    if method == "put" or path.startswith(OF_SETTINGS):
+        return Scope.DEPLOY
+    return Scope.DEPLOY if method == "delete" and not path.startswith(WITH_STATE) else Scope.OPERATE
+
+
+def test_every_route_wants_the_scope_of_its_kind() -> None:
+    found = {route: needed[0]["api_key"][0] for route, needed in ROUTES.items()}
+    assert found == {route: scope_of(*route).value for route in ROUTES}
+
+
+def routes_in(routes: Iterable[Any]) -> Iterator[tuple[str, str]]:
+    for route in routes:
+        if isinstance(route, Mount):
+            yield "mount", route.path
+        elif isinstance(route, Route):
+            yield from ((method.lower(), route.path_format) for method in route.methods or ())
+        else:
+            yield from routes_in(route.original_router.routes)
+
+
+def test_no_route_is_left_out_of_openapi() -> None:
+    """What is left out would not be tested here."""
+    app = create_app(WITH_KEYS, open_backend=open_memory_gateway_backend)
+    found = {(method, path) for method, path in routes_in(app.routes) if method != "head"}
+    pages = {("get", "/"), ("get", "/docs"), ("get", "/openapi.json"), ("mount", "/static")}
+    assert found == set(security()) | pages
 
 
 def test_openapi_asks_for_no_key_where_the_server_asks_for_none() -> None:

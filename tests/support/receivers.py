@@ -1,6 +1,7 @@
 """Receivers of alerts: a real HTTP server that checks signatures, and a real mail server."""
 
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,9 +10,11 @@ from email import message_from_bytes
 from email.message import EmailMessage
 from email.policy import default
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import AuthResult
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from support.nats_server import free_port
@@ -85,9 +88,21 @@ class HttpReceiver:
         return True
 
 
+Certificate = tuple[Path, Path]
+"""And its key."""
+
+
+def _speaking_tls(certificate: Certificate) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*certificate)
+    return context
+
+
 @contextmanager
-def http_receiver(receiver: HttpReceiver | None = None) -> Iterator[HttpReceiver]:
-    """Under the port that it had before, if it had one."""
+def http_receiver(
+    receiver: HttpReceiver | None = None, certificate: Certificate | None = None
+) -> Iterator[HttpReceiver]:
+    """Under the port that it had before, if it had one. With a certificate it speaks https."""
     found = receiver or HttpReceiver()
 
     class Handler(BaseHTTPRequestHandler):
@@ -107,6 +122,10 @@ def http_receiver(receiver: HttpReceiver | None = None) -> Iterator[HttpReceiver
         request_queue_size = 128
 
     server = Server(("127.0.0.1", found.port), Handler)
+    if certificate is not None:
+        server.socket = _speaking_tls(certificate).wrap_socket(
+            server.socket, server_side=True, do_handshake_on_connect=False
+        )
     found.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
@@ -131,11 +150,29 @@ class MailSink:
         return "250 kept"
 
 
+LOGIN = ("pyoco", "hunter2-of-the-mail-server")
+
+
+def _is_login(_server: Any, _session: Any, _envelope: Any, _mechanism: str, given: Any) -> AuthResult:
+    is_right = (given.login.decode(), given.password.decode()) == LOGIN
+    return AuthResult(success=is_right, handled=is_right)
+
+
 @contextmanager
-def mail_server() -> Iterator[tuple[MailSink, int]]:
-    """A mail server and its port."""
-    sink = MailSink()
-    controller = Controller(sink, hostname="127.0.0.1", port=free_port())
+def mail_server(
+    security: str = "none", certificate: Certificate | None = None
+) -> Iterator[tuple[MailSink, int]]:
+    """A mail server and its port. With `starttls` or `tls` it wants `LOGIN`, over an encrypted connection."""
+    sink, options = MailSink(), dict[str, Any]()
+    if certificate is not None:
+        tls = _speaking_tls(certificate)
+        options = {"authenticator": _is_login}
+        if security == "tls":
+            # The whole connection is encrypted, which this library does not take for TLS.
+            options |= {"ssl_context": tls, "auth_require_tls": False}
+        else:
+            options |= {"tls_context": tls, "require_starttls": True, "auth_required": True}
+    controller = Controller(sink, hostname="127.0.0.1", port=free_port(), **options)
     controller.start()
     try:
         yield sink, controller.port
