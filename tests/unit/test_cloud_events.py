@@ -3,6 +3,7 @@
 import base64
 import urllib.parse
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -76,9 +77,7 @@ INVALID: dict[str, tuple[dict[str, Any], str]] = {
     **{f"no {name}": ({name: ...}, name) for name in LEAST},
     **{f"null as {name}": ({name: None}, name) for name in LEAST},
     **{f"empty {name}": ({name: ""}, name) for name in LEAST},
-    **{
-        f"empty {name}": ({name: ""}, name) for name in ("datacontenttype", "dataschema", "subject", "time")
-    },
+    **{f"empty {name}": ({name: ""}, name) for name in ("datacontenttype", "dataschema", "subject", "time")},
     "another version": ({"specversion": "0.9"}, "specversion"),
     "the version as a number": ({"specversion": 1.0}, "specversion"),
     "the id as a number": ({"id": 25}, "id"),
@@ -247,7 +246,7 @@ def test_any_text_survives_percent_encoding(text: str) -> None:
 )
 def test_an_invalid_header_is_named(attributes: dict[str, str], named: str) -> None:
     with pytest.raises(InvalidRequest) as raised:
-        binary(**attributes)
+        binary(b"", "application/json", **attributes)
     assert raised.value.detail.startswith(f"{named}: "), raised.value.detail
 
 
@@ -267,7 +266,7 @@ class Headers(dict[str, str]):
 
 
 def test_an_attribute_may_be_given_once() -> None:
-    with pytest.raises(InvalidRequest, match="^id: given twice"):
+    with pytest.raises(InvalidRequest, match=r"^id: given twice"):
         read_binary(b"", Headers({f"ce-{name}": value for name, value in LEAST.items()}))
 
 
@@ -310,7 +309,11 @@ def test_the_mode_follows_from_the_content_type(content_type: str, expected: Mod
 @pytest.mark.parametrize(
     "content_type",
     [
-        *(f"application/cloudevents{kind}+{format_}" for kind in ("", "-batch") for format_ in ("xml", "avro")),
+        *(
+            f"application/cloudevents{kind}+{format_}"
+            for kind in ("", "-batch")
+            for format_ in ("xml", "avro")
+        ),
         "application/cloudevents+protobuf",
         "application/cloudevents",
         f"{STRUCTURED}; charset=utf-16",
@@ -327,7 +330,7 @@ def test_a_batch_has_a_hundred_events_at_most() -> None:
     assert members(b'[{"a": 1}, 5]') == [b'{"a": 1}', b"5"]
     assert len(members(msgspec.json.encode([LEAST] * MAX_BATCH))) == MAX_BATCH
     for body in (msgspec.json.encode([LEAST] * (MAX_BATCH + 1)), b"{}", b"", b"[", b"null"):
-        with pytest.raises(InvalidRequest, match="^body: "):
+        with pytest.raises(InvalidRequest, match=r"^body: "):
             members(body)
 
 
@@ -395,10 +398,8 @@ headers = st.dictionaries(
 
 
 def is_read_or_refused(body: bytes, given_headers: Mapping[str, str]) -> None:
-    try:
-        read_request(body, given_headers)
-    except InvalidRequest as error:
-        assert error.detail
+    with suppress(InvalidRequest):
+        assert isinstance(read_request(body, given_headers), EventRequest)
 
 
 @given(st.dictionaries(names | st.text(max_size=5), json_values, max_size=6))

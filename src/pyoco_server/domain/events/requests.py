@@ -215,7 +215,10 @@ def _number(value: Any) -> int | None:
 # CloudEvents
 
 _OWN_TEXTS = {
-    **{"template_id": MAX_LABEL, "templateId": MAX_LABEL, "mfcloud_url": MAX_TEXT, "notes": MAX_TEXT},
+    "template_id": MAX_LABEL,
+    "templateId": MAX_LABEL,
+    "mfcloud_url": MAX_TEXT,
+    "notes": MAX_TEXT,
     **dict.fromkeys(("execution_id", "executionId", "node_id", "nodeId", "wait_key", "waitKey"), MAX_ID),
 }
 

@@ -17,10 +17,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pyoco_server.domain.audit_trail import ChangeTarget
+from pyoco_server.domain.event_filters import Choice, choose
 from pyoco_server.domain.events import audit as records
 from pyoco_server.domain.events.audit import EventStatus, StoredEvent, may_be_queued, reason_of
 from pyoco_server.domain.events.cloud_events import STRUCTURED, members
-from pyoco_server.domain.events.filters import Choice, choose
 from pyoco_server.domain.events.requests import EventRequest, read_request, with_source
 from pyoco_server.domain.events.retry import Failure
 from pyoco_server.domain.events.sources import (
@@ -251,7 +251,9 @@ class ReceiveEvent:
             error = answers[-1].error
             if isinstance(error, NatsUnavailable):  # the others would wait for it, too
                 done = len(answers) - 1
-                raise NatsUnavailable(f"{error.detail}; {done} of {len(parts)} events handled, send all again")
+                raise NatsUnavailable(
+                    f"{error.detail}; {done} of {len(parts)} events handled, send all again"
+                )
         return Batched(tuple(answers))
 
     async def _receive_member(self, batch: Attempt, arrival: Arrival) -> Answer:
