@@ -1,8 +1,6 @@
 """Events as the world sends them: filters, GitHub's webhooks, CloudEvents, batches and public keys."""
 
 import base64
-import hashlib
-import hmac
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -14,11 +12,24 @@ from nacl.signing import SigningKey
 
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.usecases.events.start import StartTemplate
-from support.events import ACTION, URL, a_template, define, events_gateway, put, records, run_ids, run_params
+from support.events import (
+    ACTION,
+    SECRET,
+    SOURCES,
+    TEMPLATES,
+    URL,
+    a_template,
+    define,
+    events_gateway,
+    from_github,
+    put,
+    records,
+    run_ids,
+    run_params,
+    without_month,
+)
 from support.gateway import RunningGateway, memory_app
 
-TEMPLATES, SOURCES = "/api/workflow-templates", "/api/workflow-sources"
-SECRET = "a-secret-that-is-long-enough"  # noqa: S105
 BATCHED = {"content-type": "application/cloudevents-batch+json"}
 STRUCTURED = {"content-type": "application/cloudevents+json"}
 
@@ -27,12 +38,6 @@ STRUCTURED = {"content-type": "application/cloudevents+json"}
 async def gateway() -> AsyncIterator[RunningGateway]:
     async with events_gateway() as found:
         yield found
-
-
-def without_month(action: str = ACTION, **changes: Any) -> dict[str, Any]:
-    template = a_template(action, **changes)
-    del template["year"], template["month"]
-    return template
 
 
 async def filtered_by(gateway: RunningGateway, when: str, template_id: str = "close") -> None:
@@ -161,19 +166,6 @@ async def test_a_filter_that_would_take_too_long_lets_nothing_pass(gateway: Runn
 
 
 # GitHub
-
-
-def from_github(body: bytes, event: str, **headers: str) -> dict[str, Any]:
-    signature = hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
-    return {
-        "content": body,
-        "headers": {
-            "content-type": "application/json",
-            "x-hub-signature-256": f"sha256={signature}",
-            "x-github-event": event,
-            **headers,
-        },
-    }
 
 
 SAMPLES: list[tuple[str, dict[str, Any], str, bool]] = [

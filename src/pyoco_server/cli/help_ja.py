@@ -407,7 +407,8 @@ HELP_TEXTS = {
     "Create or update a template.": "templateを作成または更新します。",
     "Template definition, JSON or YAML.": "templateの定義ファイル（JSON または YAML）。",
     "Filter in CEL; other events start nothing. It reads event, event_name and source.": (
-        "イベントの条件（CEL）。event・event_name・source を参照でき、条件を満たさないイベントは何も起動しません。"
+        "イベントの条件（CEL）。event・event_name・source を参照できます。"
+        "条件を満たさないイベントは何も起動しません。"
     ),
     "Events need no year and month.": "イベントに year と month を求めません。",
     "Update only if the stored template has this updated_at.": (
