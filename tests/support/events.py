@@ -1,6 +1,8 @@
 """Templates, actions and events to start a test with, and a gateway that knows them."""
 
 import asyncio
+import hashlib
+import hmac
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -34,13 +36,34 @@ from support.gateway import RunningGateway, memory_app
 from support.waiting import until
 
 URL = "/api/workflow-events"
+TEMPLATES, SOURCES = "/api/workflow-templates", "/api/workflow-sources"
 ACTION = "close.month"
+SECRET = "a-secret-that-is-long-enough"  # noqa: S105
 WEBHOOK = "https://chat.googleapis.com/v1/spaces/AAAAsecretspace/messages?key=KEYKEYKEY&token=TOKTOKTOK"
 
 
 def a_template(action: str = ACTION, trigger: str = "external_event", **changes: Any) -> dict[str, Any]:
     steps = [{"id": "one", "action": action, "trigger_kind": trigger}]
     return {"name": "Close the month", "year": 2026, "month": 2, "steps": steps, **changes}
+
+
+def without_month(action: str = ACTION, **changes: Any) -> dict[str, Any]:
+    template = a_template(action, **changes)
+    del template["year"], template["month"]
+    return template
+
+
+def from_github(body: bytes, event: str, **headers: str) -> dict[str, Any]:
+    signature = hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
+    return {
+        "content": body,
+        "headers": {
+            "content-type": "application/json",
+            "x-hub-signature-256": f"sha256={signature}",
+            "x-github-event": event,
+            **headers,
+        },
+    }
 
 
 async def define(client: httpx2.AsyncClient, template_id: str = "close", **changes: Any) -> None:

@@ -37,7 +37,7 @@ from pyoco_server.domain.schedules.model import (
 )
 from pyoco_server.errors import CommandRejected, NatsUnavailable, PyocoServerError
 from pyoco_server.usecases.auth import ANONYMOUS
-from pyoco_server.usecases.events.receive import Answer
+from pyoco_server.usecases.events.attempts import Answer
 from pyoco_server.usecases.executions.create import NewExecution
 from pyoco_server.wiring.gateway import Levels
 from support.event_promises import Heard, agrees, started_by_key

@@ -3,6 +3,7 @@
 import base64
 import urllib.parse
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -245,7 +246,7 @@ def test_any_text_survives_percent_encoding(text: str) -> None:
 )
 def test_an_invalid_header_is_named(attributes: dict[str, str], named: str) -> None:
     with pytest.raises(InvalidRequest) as raised:
-        binary(**attributes)
+        binary(b"", "application/json", **attributes)
     assert raised.value.detail.startswith(f"{named}: "), raised.value.detail
 
 
@@ -265,7 +266,7 @@ class Headers(dict[str, str]):
 
 
 def test_an_attribute_may_be_given_once() -> None:
-    with pytest.raises(InvalidRequest, match="^id: given twice"):
+    with pytest.raises(InvalidRequest, match=r"^id: given twice"):
         read_binary(b"", Headers({f"ce-{name}": value for name, value in LEAST.items()}))
 
 
@@ -329,7 +330,7 @@ def test_a_batch_has_a_hundred_events_at_most() -> None:
     assert members(b'[{"a": 1}, 5]') == [b'{"a": 1}', b"5"]
     assert len(members(msgspec.json.encode([LEAST] * MAX_BATCH))) == MAX_BATCH
     for body in (msgspec.json.encode([LEAST] * (MAX_BATCH + 1)), b"{}", b"", b"[", b"null"):
-        with pytest.raises(InvalidRequest, match="^body: "):
+        with pytest.raises(InvalidRequest, match=r"^body: "):
             members(body)
 
 
@@ -397,10 +398,8 @@ headers = st.dictionaries(
 
 
 def is_read_or_refused(body: bytes, given_headers: Mapping[str, str]) -> None:
-    try:
-        read_request(body, given_headers)
-    except InvalidRequest as error:
-        assert error.detail
+    with suppress(InvalidRequest):
+        assert isinstance(read_request(body, given_headers), EventRequest)
 
 
 @given(st.dictionaries(names | st.text(max_size=5), json_values, max_size=6))

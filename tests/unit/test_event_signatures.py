@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from nacl.signing import SigningKey
 from standardwebhooks import Webhook
 
 from pyoco_server.domain.events.requests import choose_key
@@ -28,6 +29,21 @@ def hexed(secret: str, data: bytes) -> str:
 def standard(secret: str = SECRET, at: float = NOW, body: bytes = BODY) -> dict[str, str]:
     signature = Webhook(secret).sign("msg_1", datetime.fromtimestamp(at, UTC), body.decode())
     return {"webhook-id": "msg_1", "webhook-timestamp": str(int(at)), "webhook-signature": signature}
+
+
+def public_key_of(seed: str) -> str:
+    return "whpk_" + base64.b64encode(SigningKey(seed.encode()[:32]).verify_key.encode()).decode()
+
+
+def asymmetric(secret: str = SECRET, at: float = NOW, body: bytes = BODY) -> dict[str, str]:
+    """Signed with the key whose seed is the secret."""
+    signed = SigningKey(secret.encode()[:32]).sign(f"msg_1.{int(at)}.".encode() + body)
+    signature = base64.b64encode(signed.signature).decode()
+    return {
+        "webhook-id": "msg_1",
+        "webhook-timestamp": str(int(at)),
+        "webhook-signature": f"v1,{'A' * 44} v1a,{signature}",
+    }
 
 
 def github(secret: str = SECRET, at: float = NOW, body: bytes = BODY) -> dict[str, str]:
@@ -115,6 +131,41 @@ def test_one_of_several_standard_signatures_is_enough() -> None:
     assert is_accepted(source(kind="standard"), headers)
 
 
+def test_an_ed25519_signature_is_verified_with_the_public_key() -> None:
+    of = source(public_key_of(SECRET), kind="standard")
+    assert is_accepted(check_source(of), asymmetric())
+    assert not is_accepted(of, asymmetric(OTHER)), "another key"
+    assert not is_accepted(of, asymmetric(), BODY + b" "), "another body"
+    assert not is_accepted(of, {**asymmetric(), "webhook-id": "msg_2"}), "another id"
+    assert not is_accepted(of, asymmetric(at=NOW - 301)), "too old"
+    assert not is_accepted(of, standard()), "a public key is no shared secret"
+    by_public_key = Webhook(base64.b64decode(of.secrets[0].removeprefix("whpk_")))
+    forged = by_public_key.sign("msg_1", datetime.fromtimestamp(NOW, UTC), BODY.decode())
+    assert not is_accepted(of, {**asymmetric(), "webhook-signature": forged}), "known to everybody"
+
+
+@pytest.mark.parametrize(
+    "signature", ["v1a,", "v1a", "v1a,!", "v1a,QUJD", "v1a,ä", "v1," + "A" * 88, ",", ""]
+)
+def test_what_is_no_ed25519_signature_is_refused(signature: str) -> None:
+    of = source(public_key_of(SECRET), kind="standard")
+    assert not is_accepted(of, {**asymmetric(), "webhook-signature": signature})
+
+
+def test_a_sender_may_change_from_a_shared_secret_to_a_key_pair() -> None:
+    of = source(SECRET, public_key_of(OTHER), kind="standard")
+    assert is_accepted(of, standard(SECRET))
+    assert is_accepted(of, asymmetric(OTHER))
+
+
+def test_a_signed_cloud_event_is_read_as_one() -> None:
+    body = b'{"specversion": "1.0", "id": "7", "type": "paid", "source": "/shop", "data_base64": "W10="}'
+    headers = {"content-type": "application/cloudevents+json"}
+    found = read_signed(source(kind="standard"), body, {**headers, **standard(body=body)})
+    assert (found.event_name, found.source, found.key, found.data) == ("paid", "/shop", "msg_1", [])
+    assert read_signed(source(kind="hmac"), body, headers).key != "msg_1"
+
+
 def test_a_body_that_is_no_text_is_refused() -> None:
     assert not is_accepted(source(kind="standard"), standard(), b"\xff")
 
@@ -157,6 +208,9 @@ def test_a_source_can_be_bound_to_a_template() -> None:
         ({"secrets": ("short",)}, "secret 1"),
         ({"secrets": (SECRET, "ä" * 20)}, "secret 2"),
         ({"secrets": ("whsec_" + "!" * 20,)}, "base64"),
+        ({"secrets": ("whpk_" + "A" * 40,)}, "must have 32 bytes, not 30"),
+        ({"secrets": ("whpk_" + "!" * 43,)}, "base64"),
+        ({"secrets": ("whsk_" + "A" * 43,)}, "private key"),
         ({"template_id": "a b"}, "template_id:"),
     ],
 )

@@ -76,7 +76,8 @@ describe("the steps of a template", () => {
   it("keep whether they need a month, unless year and month say the same", () => {
     const read = (year: number, needs_month: boolean) =>
       draftOf({ ...bodyOf(newDraft()), id: "t", updated_at: "u", year, month: year && 2, needs_month });
-    expect([read(2026, true), read(0, false)].map((draft) => bodyOf(draft).needs_month)).toEqual([null, null]);
+    expect([read(2026, true), read(0, false)].map((draft) => draft.needs_month)).toEqual([null, null]);
+    expect([read(2026, true), read(0, false)].map((draft) => bodyOf(draft).needs_month)).toEqual([true, false]);
     expect([read(2026, false), read(0, true)].map((draft) => bodyOf(draft).needs_month)).toEqual([false, true]);
   });
 });

@@ -190,6 +190,8 @@ def put_template(
     template_id: TemplateId,
     file: Path,
     *,
+    when: str | None = None,
+    no_month: Flag = False,
     if_match: str | None = None,
     shown: Shown = AS_JSON,
     client: Client,
@@ -200,10 +202,19 @@ def put_template(
     ----------
     file
         Template definition, JSON or YAML.
+    when
+        Filter in CEL; other events start nothing. It reads event, event_name and source.
+    no_month
+        Events need no year and month.
     if_match
         Update only if the stored template has this updated_at.
     """
-    shown.one(client.events.put_template(template_id, read_params(file, None, ()), if_match), "id")
+    template = read_params(file, None, ())
+    if when is not None:
+        template["when"] = when
+    if no_month:
+        template["needs_month"] = False
+    shown.one(client.events.put_template(template_id, template, if_match), "id")
 
 
 @templates.command(name="delete")

@@ -406,6 +406,11 @@ HELP_TEXTS = {
     "Template id.": "templateのid。",
     "Create or update a template.": "templateを作成または更新します。",
     "Template definition, JSON or YAML.": "templateの定義ファイル（JSON または YAML）。",
+    "Filter in CEL; other events start nothing. It reads event, event_name and source.": (
+        "イベントの条件（CEL）。event・event_name・source を参照できます。"
+        "条件を満たさないイベントは何も起動しません。"
+    ),
+    "Events need no year and month.": "イベントに year と month を求めません。",
     "Update only if the stored template has this updated_at.": (
         "保存済みのtemplateの updated_at が一致する場合のみ更新します。"
     ),

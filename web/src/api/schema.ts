@@ -1726,6 +1726,9 @@ export interface paths {
         /**
          * Receive an event
          * @description Starts a template or resumes a waiting node, once per idempotency key.
+         *
+         *     Accepts an event as JSON, a signed webhook, or CloudEvents 1.0: structured, binary, or a batch of up to
+         *     100 (`application/cloudevents-batch+json`), which is answered with `results`.
          */
         post: operations["receive_event_api_workflow_events_post"];
         delete?: never;
@@ -2841,6 +2844,8 @@ export interface components {
             notes: string | null;
             /** @default null */
             needs_month: boolean | null;
+            /** @default null */
+            when: string | null;
         };
         /** Step */
         Step: {
@@ -2947,10 +2952,10 @@ export interface components {
             resume_ignored?: boolean;
         };
         /**
-         * EventPinged
-         * @description GitHub's ping of a new webhook: correctly signed; it starts nothing.
+         * EventIgnored
+         * @description A valid event that starts nothing, with the reason: `filtered` or `ping`.
          */
-        EventPinged: {
+        EventIgnored: {
             status: string;
             duplicate: boolean;
             triggered: boolean;
@@ -2958,8 +2963,18 @@ export interface components {
             idempotency_key?: string;
             payload_mismatch?: boolean;
             idempotency_key_ignored?: boolean;
-            ping: boolean;
+            reason_code: string;
             message: string;
+            template_id?: string;
+            template_name?: string;
+            ping?: boolean;
+        };
+        /**
+         * EventBatch
+         * @description One result per event, in order: what the event alone would be answered with, and its HTTP `status`.
+         */
+        EventBatch: {
+            results: Record<string, never>[];
         };
         /**
          * EventResumed
@@ -12892,7 +12907,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["EventStarted"] | components["schemas"]["EventResumed"] | components["schemas"]["EventPinged"];
+                    "application/json": components["schemas"]["EventStarted"] | components["schemas"]["EventResumed"] | components["schemas"]["EventIgnored"] | components["schemas"]["EventBatch"];
                 };
             };
             /** @description ERR-PYOCO-0002: invalid request */
@@ -12942,6 +12957,15 @@ export interface operations {
             };
             /** @description ERR-PYOCO-0002: invalid request */
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            415: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -12995,7 +13019,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["EventStarted"] | components["schemas"]["EventResumed"] | components["schemas"]["EventPinged"];
+                    "application/json": components["schemas"]["EventStarted"] | components["schemas"]["EventResumed"] | components["schemas"]["EventIgnored"] | components["schemas"]["EventBatch"];
                 };
             };
             /** @description ERR-PYOCO-0002: invalid request */
@@ -13045,6 +13069,15 @@ export interface operations {
             };
             /** @description ERR-PYOCO-0002: invalid request */
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            415: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -13251,9 +13284,14 @@ export interface operations {
                     notes?: string | null;
                     /**
                      * Needs Month
-                     * @description false: events need no year and month. Default: true if the template has them
+                     * @description false: events need no year and month. Default: true if these are given, also as 0
                      */
                     needs_month?: boolean | null;
+                    /**
+                     * When
+                     * @description Filter in CEL; reads `event`, `event_name` and `source`. Other events start nothing
+                     */
+                    when?: string | null;
                 };
             };
         };

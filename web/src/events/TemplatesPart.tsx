@@ -278,6 +278,16 @@ function TemplateDialog({
         </label>
       </div>
       <label>
+        <span>{t("templates.when")}</span>
+        <input
+          class="mono"
+          maxLength={1000}
+          value={draft.when}
+          placeholder={'event.ref == "refs/heads/main"'}
+          onInput={(e) => change({ when: e.currentTarget.value })}
+        />
+      </label>
+      <label>
         <span>{t("templates.notes")}</span>
         <textarea
           rows={2}
@@ -309,7 +319,7 @@ function StartTemplateDialog({ template, onClose }: { template: Template; onClos
   const keyFor = useIdempotencyKey();
 
   async function start(): Promise<void> {
-    const body = { year: Number(year), month: Number(month) };
+    const body = template.needs_month ? { year: Number(year), month: Number(month) } : {};
     const made = await post("/api/workflow-templates/{template_id}/start", {
       path: { template_id: template.id },
       body: { ...body, idempotency_key: keyFor(body)["Idempotency-Key"] ?? null },
@@ -327,30 +337,32 @@ function StartTemplateDialog({ template, onClose }: { template: Template; onClos
       onSubmit={() => send(start)}
       onClose={onClose}
     >
-      <div class="form-row">
-        <label>
-          <span>{t("templates.year")}</span>
-          <input
-            type="number"
-            required
-            min={2000}
-            max={9999}
-            value={year}
-            onInput={(e) => setYear(e.currentTarget.value)}
-          />
-        </label>
-        <label>
-          <span>{t("templates.month")}</span>
-          <input
-            type="number"
-            required
-            min={1}
-            max={12}
-            value={month}
-            onInput={(e) => setMonth(e.currentTarget.value)}
-          />
-        </label>
-      </div>
+      {template.needs_month && (
+        <div class="form-row">
+          <label>
+            <span>{t("templates.year")}</span>
+            <input
+              type="number"
+              required
+              min={2000}
+              max={9999}
+              value={year}
+              onInput={(e) => setYear(e.currentTarget.value)}
+            />
+          </label>
+          <label>
+            <span>{t("templates.month")}</span>
+            <input
+              type="number"
+              required
+              min={1}
+              max={12}
+              value={month}
+              onInput={(e) => setMonth(e.currentTarget.value)}
+            />
+          </label>
+        </div>
+      )}
       {error && <Problem error={error} />}
     </FormDialog>
   );

@@ -16,6 +16,8 @@ export interface Draft {
   steps: Step[];
   /** null: as year and month have it. */
   needs_month: boolean | null;
+  /** Filter in CEL; empty: none. */
+  when: string;
   /** Of the template that was read; null: it is new. */
   updated_at: string | null;
 }
@@ -30,6 +32,7 @@ export function newDraft(): Draft {
     notes: "",
     steps: withStep([]),
     needs_month: null,
+    when: "",
     updated_at: null,
   };
 }
@@ -44,6 +47,7 @@ export function draftOf(template: Template): Draft {
     notes: template.notes ?? "",
     steps: template.steps as Step[],
     needs_month: template.needs_month === (template.year !== 0) ? null : template.needs_month,
+    when: template.when ?? "",
     updated_at: template.updated_at,
   };
 }
@@ -56,7 +60,8 @@ export function bodyOf(draft: Draft): Omit<Template, "id" | "updated_at"> {
     month: Number(draft.month || 0),
     mfcloud_url: draft.mfcloud_url.trim() || null,
     notes: draft.notes.trim() || null,
-    needs_month: draft.needs_month,
+    needs_month: draft.needs_month ?? Boolean(draft.year || draft.month),
+    when: draft.when.trim() || null,
     steps: draft.steps.map((step) => ({
       ...step,
       id: step.id.trim(),

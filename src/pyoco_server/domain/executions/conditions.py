@@ -155,6 +155,7 @@ class Values:
     """The values that conditions read from one state, each measured and converted once."""
 
     _environment = _ENVIRONMENT
+    _advice = "Let a task compute it and test its output"
 
     def __init__(
         self,
@@ -210,7 +211,7 @@ class Values:
         if steps > MAX_STEPS:
             raise ConditionFailed(
                 f"{_shown(expr)} may take {steps:,} steps with these values; {MAX_STEPS:,} are allowed. "
-                "Let a task compute it and test its output"
+                f"{self._advice}"
             )
         self._spend(expr, steps)
 
@@ -264,6 +265,8 @@ class Values:
 
 class NamedValues(Values):
     """Values under names of their own, for expressions from `compiled`."""
+
+    _advice = "Let the flow test it"
 
     def __init__(
         self, environment: Any, values: Mapping[str, Any], allowance: Allowance | None = None

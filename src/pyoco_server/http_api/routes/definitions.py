@@ -190,7 +190,7 @@ class TemplateRequest(Body):
     when: str | None = Field(
         None,
         min_length=1,
-        description="Filter in CEL, which reads `event`, `event_name` and `source`; other events start nothing",
+        description="Filter in CEL; reads `event`, `event_name` and `source`. Other events start nothing",
     )
 
     def is_month_needed(self) -> bool | None:

@@ -18,10 +18,10 @@ from msgspec.structs import replace
 
 from pyoco_server import tracing
 from pyoco_server.domain.audit_trail import ChangeTarget
+from pyoco_server.domain.event_filters import Choice, choose
 from pyoco_server.domain.events import audit as records
 from pyoco_server.domain.events.audit import EventStatus, StoredEvent, may_be_queued, reason_of
 from pyoco_server.domain.events.cloud_events import STRUCTURED, members
-from pyoco_server.domain.events.filters import Choice, choose
 from pyoco_server.domain.events.requests import EventRequest, read_request, with_source
 from pyoco_server.domain.events.retry import Failure
 from pyoco_server.domain.events.sources import (

@@ -1,6 +1,7 @@
 """Filters of templates: `when`, in CEL, decides which events a template is for.
 
-It is bounded in time and memory as the conditions of graphs are: docs/decisions/0009-conditions.md.
+It is bounded in time and memory as the conditions of graphs are: docs/decisions/0009-conditions.md. Not in
+`events`, because executions know how events are stored.
 """
 
 from collections.abc import Sequence
