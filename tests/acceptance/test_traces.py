@@ -34,11 +34,6 @@ def traces(programs: Programs) -> Iterator[Collector]:
         yield found
 
 
-@pytest.fixture
-def settings(config: NatsBackendConfig) -> dict[str, str]:
-    return environment(config)
-
-
 class Site:
     def __init__(self, programs: Programs, config: NatsBackendConfig) -> None:
         self._programs = programs
@@ -82,7 +77,7 @@ def lines_of(program: Program) -> list[dict[str, Any]]:
     return [json.loads(line) for line in program.output.splitlines() if line.startswith("{")]
 
 
-TASKS = {"pyoco.task load": {"query": {}}, "pyoco.task send": {"post": {}}}
+TASKS: dict[str, Any] = {"pyoco.task load": {"query": {}}, "pyoco.task send": {"post": {}}}
 JOB = {"pyoco.job": {"pyoco.run": TASKS}}
 
 

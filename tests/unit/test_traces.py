@@ -1,6 +1,5 @@
 """Traces: which context goes where, and which spans end with which change of a run or an execution."""
 
-import itertools
 from typing import Any
 
 import msgspec
@@ -9,44 +8,22 @@ from msgspec.structs import replace
 
 from pyoco_server import tracing
 from pyoco_server.domain import codec
-from pyoco_server.domain.executions.model import Execution, ExecutionStatus, Failure
+from pyoco_server.domain.executions.events import Failure
+from pyoco_server.domain.executions.model import Execution, ExecutionStatus
 from pyoco_server.domain.executions.traces import place_of_execution, span_of_execution
 from pyoco_server.domain.runs.changes import Claim, Conclude, Expire, GiveUp, RequestCancel, RunChange, decide
 from pyoco_server.domain.runs.jobs import Job, job_of_next_try, pending
 from pyoco_server.domain.runs.model import FailureKind, Owner, RunRetry, RunSnapshot, RunStatus
 from pyoco_server.domain.runs.traces import place_of_job, spans_of_change
-from pyoco_server.domain.traces import MAX_TRACESTATE, Span, SpanContext, Trace, read_traceparent
+from pyoco_server.domain.traces import MAX_TRACESTATE, SpanContext, Trace, read_traceparent
 from pyoco_server.logs import get_logger
 from support.builders import NOW, OWNER, a_job, a_snapshot
 from support.captured_logs import capture_logs
+from support.recorded_traces import Recording
 
 TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PARENT = f"00-{TRACE_ID}-{SPAN_ID}-01"
 LATER = Owner("worker-b", "instance-9", OWNER.attempt + 1)
-
-
-class Recording:
-    """A tracer that keeps what it gets. It samples what its parent does; new traces if `samples`."""
-
-    def __init__(self, *, samples: bool = True) -> None:
-        self.spans: list[Span] = []
-        self._samples = samples
-        self._numbers = itertools.count(1)
-
-    def now(self) -> float:
-        return NOW
-
-    def new_trace_id(self) -> str:
-        return f"{next(self._numbers):032x}"
-
-    def new_span_id(self) -> str:
-        return f"{next(self._numbers):016x}"
-
-    def is_sampled(self, parent: SpanContext | None, _trace_id: str, _name: str) -> bool:
-        return self._samples if parent is None else parent.is_sampled
-
-    def emit(self, span: Span) -> None:
-        self.spans.append(span)
 
 
 @pytest.fixture
