@@ -35,6 +35,12 @@ def declared() -> list[Requirement]:
     return [Requirement(text) for text in project()["project"]["dependencies"]]
 
 
+def in_extras() -> list[Requirement]:
+    """Those of the extras, which the tests need, too."""
+    extras: dict[str, list[str]] = project()["project"]["optional-dependencies"]
+    return [Requirement(text) for texts in extras.values() for text in texts]
+
+
 def in_group(group: str) -> list[Requirement]:
     return [Requirement(text) for text in project()["dependency-groups"][group]]
 
@@ -49,6 +55,7 @@ def unpinned(lock: str) -> list[str]:
     pins = pinned(lock)
     wanted = [] if lock == "requirements-node.lock" else declared()
     wanted += [requirement for group in LOCKS[lock] for requirement in in_group(group)]
+    wanted += in_extras() if lock == "requirements-dev.lock" else []
     return [str(requirement) for requirement in wanted if not _is_met(requirement, pins)]
 
 
@@ -64,7 +71,7 @@ def lower_bound(requirement: Requirement) -> str:
 
 def lowest() -> Iterable[str]:
     """Every dependency at its lower bound, which must therefore exist; the tools of the tests as locked."""
-    for requirement in declared():
+    for requirement in [*declared(), *in_extras()]:
         marker = f"; {requirement.marker}" if requirement.marker else ""
         yield f"{requirement.name}=={lower_bound(requirement)}{marker}"
     pins = pinned("requirements-dev.lock")

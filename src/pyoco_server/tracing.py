@@ -11,13 +11,12 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from pyoco_server.domain.executions.model import Execution
-from pyoco_server.domain.executions.traces import EXECUTION, place_of_execution, span_of_execution
 from pyoco_server.domain.runs.jobs import Job
 from pyoco_server.domain.runs.model import RunSnapshot
 from pyoco_server.domain.runs.traces import JOB, place_of_job, spans_of_change
 from pyoco_server.domain.traces import (
     MAX_TRACESTATE,
+    Place,
     Span,
     SpanContext,
     Trace,
@@ -177,20 +176,10 @@ def emit(spans: Iterable[Span]) -> None:
             tracer.emit(replace(one, is_sampled=True))
 
 
-# Executions
-
-
-def in_execution(state: Execution) -> AbstractContextManager[None]:
-    """Below the span of an execution, which has no process of its own."""
+def below(place: Place, name: str, tracestate: str | None) -> AbstractContextManager[None]:
+    """Inside of a span that no process holds."""
     if active is None:
         return nullcontext()
-    place = place_of_execution(state)
-    is_sampled = active.is_sampled(place.parent, place.trace_id, EXECUTION)
+    is_sampled = active.is_sampled(place.parent, place.trace_id, name)
     own = SpanContext(place.trace_id, place.span_id, is_sampled)
-    return _entered(Trace(traceparent=own.traceparent, tracestate=tracestate_of(state.trace)))
-
-
-def execution_ended(state: Execution) -> None:
-    """Called by whoever has appended its end."""
-    if active is not None:
-        emit([span_of_execution(state)])
+    return _entered(Trace(traceparent=own.traceparent, tracestate=tracestate))

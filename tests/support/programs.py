@@ -17,7 +17,7 @@ from support.forked import COMMANDS, Forked, launcher_for, start_settings
 from support.waiting import PATIENCE_SEC, until_now
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
-SETTINGS = ("PYOCO_", "AX_")
+SETTINGS = ("PYOCO_", "AX_", "OTEL_")
 """How the variables begin that set something. Nothing of the machine's own may reach what a test starts."""
 Process = subprocess.Popen[bytes] | Forked
 Output = IO[bytes] | IO[str]

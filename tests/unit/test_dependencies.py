@@ -13,7 +13,18 @@ from packaging.requirements import Requirement
 from packaging.utils import NormalizedName, canonicalize_name
 from packaging.version import Version
 
-from tools.dependencies import LINTERS, LOCKS, ROOT, declared, in_group, lower_bound, lowest, pinned, unpinned
+from tools.dependencies import (
+    LINTERS,
+    LOCKS,
+    ROOT,
+    declared,
+    in_extras,
+    in_group,
+    lower_bound,
+    lowest,
+    pinned,
+    unpinned,
+)
 from tools.distribution import REGISTRIES
 
 SOURCE = ROOT / "src" / "pyoco_server"
@@ -62,6 +73,7 @@ def test_every_import_is_declared_and_everything_declared_is_used() -> None:
         for name, _ in imported()
         if name not in sys.stdlib_module_names and name != "pyoco_server"
     }
+    used = {name for name in used if not name.startswith("opentelemetry-")}  # one name of several packages
     assert used - names(declared()) - set(OPTIONAL) == set()
     assert names(declared()) - used == set(NOT_IMPORTED)
 
@@ -77,6 +89,12 @@ def test_every_dependency_has_a_lower_bound_and_an_upper_one_where_it_matters(
     if name in INSIDE:
         major, minor = pinned("requirements.lock")[name].release[:2]
         assert upper == [f"{major}.{minor + 1}"], "what is locked is tested; the next minor version is not"
+
+
+def test_only_one_folder_imports_opentelemetry_and_its_packages_have_both_bounds() -> None:
+    assert {path.parent.name for name, path in imported() if name == "opentelemetry"} == {"otel"}
+    for requirement in in_extras():
+        assert {bound.operator for bound in requirement.specifier} == {">=", "<"}
 
 
 def test_the_oldest_versions_are_exact_and_the_tools_are_as_locked() -> None:

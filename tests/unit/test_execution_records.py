@@ -24,6 +24,7 @@ from pyoco_server.domain.executions.records import (
     advance,
     summarise,
 )
+from pyoco_server.domain.traces import Trace
 from pyoco_server.errors import InvalidRequest
 from pyoco_server.http_api.views import event_view
 from support.executions import (
@@ -69,6 +70,7 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
         tuple[str, ...]: st.lists(TEXT, max_size=3).map(tuple),
         str | None: st.none() | TEXT,
         float | None: st.none() | FINITE,
+        Trace | None: st.none() | st.builds(Trace, traceparent=TEXT, tracestate=st.none() | TEXT),
         dict[str, Any] | None: st.none() | st.dictionaries(TEXT, JSON, max_size=3),
     }
     return known[hint]

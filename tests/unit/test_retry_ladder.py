@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from pyoco_server import tracing
 from pyoco_server.domain.events.receipts import receipt_key
 from pyoco_server.domain.events.retry import JobStatus, RetryJob, delay, due_first, in_turn, job_id
 from pyoco_server.domain.events.templates import Step, Template, TriggerKind
 from pyoco_server.domain.fleet import LeaseRecord
 from pyoco_server.domain.runs.model import RunStatus
+from pyoco_server.domain.traces import Trace
 from pyoco_server.errors import EventFailed, NatsUnavailable, WorkflowConflict, WorkflowNotFound
 from pyoco_server.usecases.auth import ANONYMOUS
 from pyoco_server.usecases.events.definitions import tenant_key
@@ -18,6 +20,7 @@ from pyoco_server.usecases.events.retry import MAX_LIMIT
 from pyoco_server.usecases.events.start import StartTemplate
 from support.builders import OWNER, a_snapshot
 from support.events import ACTION, EventsLab, events_lab, post, prepare
+from support.recorded_traces import Recording
 from support.waiting import until
 
 BASE = 30.0
@@ -85,6 +88,25 @@ async def test_a_conflict_with_an_active_run_is_queued(lab: EventsLab) -> None:
     assert (job.status, job.attempts, job.max_attempts) == (JobStatus.PENDING, 0, 3)
     assert job.last_reason_class == "run_conflict"
     assert BASE <= job.next_retry_at - lab.clock.now <= BASE * 1.1
+
+
+async def test_a_run_that_starts_by_a_retry_is_in_the_trace_of_its_event(
+    lab: EventsLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if another gateway retries it: the context is in the job."""
+    tracer = Recording()
+    monkeypatch.setattr(tracing, "active", tracer)
+    job = await queued(lab)
+    event = tracer.spans[-1]
+    assert (event.name, event.attributes["pyoco.template"]) == ("pyoco.event", "close")
+    assert job.trace == Trace(traceparent=f"00-{event.trace_id}-{event.span_id}-01")
+    await free(lab)
+    await drain(lab, force=True)
+    run_id = (await the_job(lab)).last_run_id
+    assert run_id is not None
+    run = await lab.backend.runs.get(run_id)
+    assert run is not None
+    assert run.value.trace == job.trace
 
 
 async def test_an_event_without_a_key_is_never_queued(lab: EventsLab) -> None:

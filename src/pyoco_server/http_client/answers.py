@@ -70,6 +70,16 @@ class Reference(TypedDict):
     start: int
 
 
+class Trace(TypedDict):
+    """Where a run or an execution belongs in a trace."""
+
+    attempt: str | None
+    earlier: str | None
+    taken_at: float | None
+    traceparent: str | None
+    tracestate: str | None
+
+
 class Paused(TypedDict):
     """The pause that a run waits for: of its tag or of its flow."""
 
@@ -136,6 +146,7 @@ class Run(TypedDict):
     tasks: dict[str, str]
     tenant_id: str | None
     timeout_sec: float | None
+    trace: Trace | None
     tries: list[RunTry]
     updated_at: float
     waited_sec: float | None

@@ -2190,6 +2190,8 @@ export interface components {
             waited_sec: number | null;
             /** @default null */
             references: components["schemas"]["Reference"][] | null;
+            /** @default null */
+            trace: components["schemas"]["Trace"] | null;
             worker_alive?: boolean | null;
             worker_heartbeat_at?: number | null;
             worker_tags?: string[] | null;
@@ -2310,6 +2312,22 @@ export interface components {
             path: (string | number)[];
             start: number;
             end: number;
+        };
+        /**
+         * Trace
+         * @description Where a run or an execution belongs in a trace.
+         */
+        Trace: {
+            /** @default null */
+            traceparent: string | null;
+            /** @default null */
+            tracestate: string | null;
+            /** @default null */
+            attempt: string | null;
+            /** @default null */
+            earlier: string | null;
+            /** @default null */
+            taken_at: number | null;
         };
         /**
          * WaitingFor
@@ -2611,6 +2629,8 @@ export interface components {
             result: unknown;
             /** @default null */
             error: components["schemas"]["Failure"] | null;
+            /** @default null */
+            trace: components["schemas"]["Trace"] | null;
             phase: components["schemas"]["Phase"];
             handled_failures: string[];
             nodes: {

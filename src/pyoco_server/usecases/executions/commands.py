@@ -13,6 +13,7 @@ from pyoco_server.domain.executions.events import Commit, Payload
 from pyoco_server.domain.executions.evolve import fold
 from pyoco_server.domain.executions.model import Execution, possible_ids
 from pyoco_server.domain.executions.records import ExecutionRecord
+from pyoco_server.domain.executions.traces import span_of_execution
 from pyoco_server.domain.inputs import is_tag
 from pyoco_server.errors import (
     CommandRejected,
@@ -40,7 +41,8 @@ def tell_if_ended(meter: EndMeter, before: Execution, after: Execution) -> None:
     if before.is_terminal or not after.is_terminal:
         return
     meter.execution_ended(after.status.value)
-    tracing.execution_ended(after)
+    if tracing.active is not None:
+        tracing.emit([span_of_execution(after)])
     log.info(
         "execution ended",
         action="execution.ended",

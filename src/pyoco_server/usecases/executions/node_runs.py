@@ -3,13 +3,15 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 from pyoco_server import tracing
 from pyoco_server.domain.executions.model import Execution
 from pyoco_server.domain.executions.records import CancelRun as Unwanted, DispatchRun, RunFact
+from pyoco_server.domain.executions.traces import EXECUTION, place_of_execution
 from pyoco_server.domain.runs.jobs import Job, Submission
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
-from pyoco_server.domain.traces import above
+from pyoco_server.domain.traces import above, tracestate_of
 from pyoco_server.errors import (
     InvalidRequest,
     LimitReached,
@@ -167,7 +169,7 @@ class NodeRuns:
             references=wanted.references,
         )
         try:
-            with tracing.in_execution(state):
+            with _below(state):
                 job = await self._submit_run.job_of(
                     submission, wanted.run_id, self._clock(), graph_id=state.graph_id
                 )
@@ -183,6 +185,13 @@ class NodeRuns:
 
     async def cancel(self, state: Execution, unwanted: Unwanted) -> None:
         await self._cancel_run.of_system(unwanted.run_id, _named(state), unwanted.reason)
+
+
+def _below(state: Execution) -> AbstractContextManager[None]:
+    """Its runs belong to the span of the execution."""
+    if tracing.active is None:
+        return nullcontext()
+    return tracing.below(place_of_execution(state), EXECUTION, tracestate_of(state.trace))
 
 
 def _named(state: Execution) -> str:
