@@ -29,6 +29,7 @@ from pyoco_server.domain.fleet import WorkerRecord
 from pyoco_server.domain.flows import FLOW_ANSWERS
 from pyoco_server.domain.limits.views import LIMIT_ANSWERS
 from pyoco_server.domain.queues import QUEUE_ANSWERS, WaitingFor
+from pyoco_server.domain.runs.diagnosis import DIAGNOSIS_ANSWERS
 from pyoco_server.domain.runs.listing import RunSummary
 from pyoco_server.domain.runs.logs import LogLine
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus, TaskRecord, TaskState
@@ -62,6 +63,7 @@ def kinds() -> list[type[Struct]]:
         FLOW_ANSWERS,
         LIMIT_ANSWERS,
         QUEUE_ANSWERS,
+        DIAGNOSIS_ANSWERS,
         SECRET_ANSWERS,
         SCHEDULE_ANSWERS,
         AUDIT_ANSWERS,
