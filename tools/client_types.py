@@ -21,9 +21,9 @@ from pyoco_server.domain.audit_trail import AuditPage
 from pyoco_server.domain.auth import API_KEY_ANSWERS
 from pyoco_server.domain.bulk import BULK_ANSWERS
 from pyoco_server.domain.dead_letters import DEAD_LETTER_ANSWERS
+from pyoco_server.domain.diagnosis.causes import Diagnosis
 from pyoco_server.domain.flows import FLOW_ANSWERS
 from pyoco_server.domain.queues import Queue, QueueList
-from pyoco_server.domain.runs.diagnosis import Diagnosis
 from pyoco_server.domain.secrets.model import SECRET_ANSWERS
 from pyoco_server.domain.stats.series import Stats
 

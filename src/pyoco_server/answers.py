@@ -17,6 +17,7 @@ from pyoco_server.domain.audit_trail import AUDIT_ANSWERS
 from pyoco_server.domain.auth import API_KEY_ANSWERS
 from pyoco_server.domain.bulk import BULK_ANSWERS
 from pyoco_server.domain.dead_letters import DEAD_LETTER_ANSWERS
+from pyoco_server.domain.diagnosis.causes import DIAGNOSIS_ANSWERS
 from pyoco_server.domain.events.audit import AuditDetails
 from pyoco_server.domain.events.retry import QueueCounts, RetryJob, RetryPolicy
 from pyoco_server.domain.events.sources import KeyOf, SourceKind
@@ -29,7 +30,6 @@ from pyoco_server.domain.fleet import WorkerRecord
 from pyoco_server.domain.flows import FLOW_ANSWERS
 from pyoco_server.domain.limits.views import LIMIT_ANSWERS
 from pyoco_server.domain.queues import QUEUE_ANSWERS, WaitingFor
-from pyoco_server.domain.runs.diagnosis import DIAGNOSIS_ANSWERS
 from pyoco_server.domain.runs.listing import RunSummary
 from pyoco_server.domain.runs.logs import LogLine
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus, TaskRecord, TaskState

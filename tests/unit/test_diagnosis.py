@@ -6,10 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from pyoco_server.domain.fleet import WorkerState
-from pyoco_server.domain.languages import duration
-from pyoco_server.domain.queues import Paused, WaitingFor
-from pyoco_server.domain.runs.diagnosis import (
+from pyoco_server.domain.diagnosis.causes import (
     Cause,
     CompletedRun,
     Facts,
@@ -22,7 +19,10 @@ from pyoco_server.domain.runs.diagnosis import (
     same_errors,
     signature,
 )
-from pyoco_server.domain.runs.diagnosis_texts import explained
+from pyoco_server.domain.diagnosis.texts import explained
+from pyoco_server.domain.fleet import WorkerState
+from pyoco_server.domain.languages import duration
+from pyoco_server.domain.queues import Paused, WaitingFor
 from pyoco_server.domain.runs.model import (
     CodeWheel,
     FailureKind,

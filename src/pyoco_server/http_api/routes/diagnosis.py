@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Request, Response
 
 from pyoco_server.domain.auth import Scope
-from pyoco_server.domain.runs.diagnosis import Diagnosis
-from pyoco_server.domain.runs.diagnosis_texts import explained
+from pyoco_server.domain.diagnosis.causes import Diagnosis
+from pyoco_server.domain.diagnosis.texts import explained
 from pyoco_server.errors import RunNotFound
 from pyoco_server.http_api.access import needs
 from pyoco_server.http_api.bodies import StrictRoute

@@ -3,8 +3,7 @@
 import msgspec
 from msgspec import Struct
 
-from pyoco_server.domain.fleet import ALIVE, WorkerRecord
-from pyoco_server.domain.runs.diagnosis import (
+from pyoco_server.domain.diagnosis.causes import (
     DAY_SEC,
     LOG_LINES,
     MAX_GONE,
@@ -16,6 +15,7 @@ from pyoco_server.domain.runs.diagnosis import (
     flow_seen,
     same_errors,
 )
+from pyoco_server.domain.fleet import ALIVE, WorkerRecord
 from pyoco_server.domain.runs.listing import RunFilter
 from pyoco_server.domain.runs.model import HELD, RunSnapshot, RunStatus, replace
 from pyoco_server.errors import RunNotFound

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 
 from msgspec import UNSET
 
+from pyoco_server.domain.diagnosis.advice import advice_for
+from pyoco_server.domain.diagnosis.causes import Cause, Diagnosis, Facts, cause_of, evidence_of
 from pyoco_server.domain.fleet import WorkerState
 from pyoco_server.domain.languages import NOTHING, Language, Said, raw
-from pyoco_server.domain.runs.diagnosis import Cause, Diagnosis, Facts, cause_of, evidence_of
-from pyoco_server.domain.runs.diagnosis_advice import advice_for
 from pyoco_server.domain.runs.model import CodeWheel, FailureKind, RunStatus
 
 MAX_MESSAGE = 300

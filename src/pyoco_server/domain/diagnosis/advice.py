@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 
 from msgspec import UNSET
 
+from pyoco_server.domain.diagnosis.causes import Cause, Facts
 from pyoco_server.domain.languages import Said
-from pyoco_server.domain.runs.diagnosis import Cause, Facts
 from pyoco_server.domain.runs.model import FailureKind
 
 MANY_ERRORS = 3
