@@ -21,6 +21,7 @@ from pyoco_server.domain.audit_trail import AuditPage
 from pyoco_server.domain.auth import API_KEY_ANSWERS
 from pyoco_server.domain.bulk import BULK_ANSWERS
 from pyoco_server.domain.dead_letters import DEAD_LETTER_ANSWERS
+from pyoco_server.domain.diagnosis.causes import Diagnosis
 from pyoco_server.domain.flows import FLOW_ANSWERS
 from pyoco_server.domain.queues import Queue, QueueList
 from pyoco_server.domain.secrets.model import SECRET_ANSWERS
@@ -28,7 +29,7 @@ from pyoco_server.domain.stats.series import Stats
 
 RETURNED: tuple[type[Struct], ...] = (
     *(answers.Run, answers.RunSummary, answers.RunPage, answers.Submitted, answers.BatchResult),
-    *(answers.RunTasks, answers.RunLogs, answers.RunChange, *FLOW_ANSWERS),
+    *(answers.RunTasks, answers.RunLogs, answers.RunChange, Diagnosis, *FLOW_ANSWERS),
     *(answers.GraphRecord, answers.GraphSummary, answers.GraphPage),
     *(answers.Worker, answers.WorkerPatched, answers.WheelFile, answers.WheelDeleted, answers.WheelEvent),
     *(answers.Health, Queue, QueueList, AuditPage, *API_KEY_ANSWERS),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pyoco_server.environment import language
 from pyoco_server.http_client import PyocoError, PyocoHttpClient
 from pyoco_server.http_client.options import RunOptions, fields_of, options_of
 from pyoco_server.http_client.schedules import documents_in
@@ -318,6 +319,18 @@ def logs(client: PyocoHttpClient, given: Namespace) -> None:
         _json(lines, indent=2) + "\n" if given.output == "json" else "".join(line["text"] for line in lines)
     )
     print(text, end="")
+
+
+def why(client: PyocoHttpClient, given: Namespace) -> None:
+    """Explain why a run waits or failed, and what to do."""
+    found = client.get_diagnosis(given.run_id, "en" if given.output == "json" else language())
+    if given.quiet:
+        print(found["cause"])
+    elif given.output == "json":
+        print(_json(found, indent=2))
+    else:
+        lines = f"{found['summary']}\n{found['details']}".strip().splitlines()
+        print(*map(_printable, [*lines, *(f"→ {advice}" for advice in found["advice"])]), sep="\n")
 
 
 def watch(client: PyocoHttpClient, given: Namespace) -> int:

@@ -37,6 +37,7 @@ from pyoco_client.commands import (
     submit_yaml,
     watch,
     watch_execution,
+    why,
 )
 from pyoco_client.operations import OPERATION, put_variable, read_value, show_stats, start_bulk, watch_bulk
 
@@ -192,6 +193,14 @@ COMMANDS = {
                 default="text",
                 choices=("text", "json"),
             ),
+        ),
+    ),
+    "why": Command(
+        why,
+        (
+            RUN_ID,
+            Option("output", "text for people, json for programs.", default="text", choices=("text", "json")),
+            Option("quiet", "Print the cause only, e.g. no_worker.", is_flag=True, short="-q"),
         ),
     ),
     "list": called(

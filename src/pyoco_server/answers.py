@@ -17,6 +17,7 @@ from pyoco_server.domain.audit_trail import AUDIT_ANSWERS
 from pyoco_server.domain.auth import API_KEY_ANSWERS
 from pyoco_server.domain.bulk import BULK_ANSWERS
 from pyoco_server.domain.dead_letters import DEAD_LETTER_ANSWERS
+from pyoco_server.domain.diagnosis.causes import DIAGNOSIS_ANSWERS
 from pyoco_server.domain.events.audit import AuditDetails
 from pyoco_server.domain.events.retry import QueueCounts, RetryJob, RetryPolicy
 from pyoco_server.domain.events.sources import KeyOf, SourceKind
@@ -62,6 +63,7 @@ def kinds() -> list[type[Struct]]:
         FLOW_ANSWERS,
         LIMIT_ANSWERS,
         QUEUE_ANSWERS,
+        DIAGNOSIS_ANSWERS,
         SECRET_ANSWERS,
         SCHEDULE_ANSWERS,
         AUDIT_ANSWERS,

@@ -1,15 +1,25 @@
 """REQ-0014: figures for Prometheus."""
 
+import asyncio
+import platform
 import re
+import shutil
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator
+from importlib.metadata import version
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pyoco_server.domain.fleet import WorkerState
+from pyoco_server.domain.queues import Pause, Queue
 from pyoco_server.domain.runs.changes import Claim, decide
 from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason
 from pyoco_server.domain.runs.model import Owner, RunSnapshot, RunStatus
+from pyoco_server.http_api.metrics import MAX_TAGS, OTHER_TAGS, QueueSeries
 from pyoco_server.wiring import new_run_id
 from support.builders import NOW, OWNER, RUN_ID, a_snapshot, a_worker
 from support.gateway import RunningGateway, memory_app, new_key
@@ -40,7 +50,32 @@ async def test_where_nothing_is_yet_every_figure_is_zero(gateway: RunningGateway
     found = await figures(gateway)
     for status in RunStatus:
         assert found[f'pyoco_runs_total{{status="{status}"}}'] == 0
+        assert found[f'pyoco_runs{{status="{status}"}}'] == 0
     assert (found["pyoco_workers_alive_total"], found["pyoco_dlq_messages_total"]) == (0, 0)
+    assert (found["pyoco_workers_alive"], found["pyoco_dead_letters"]) == (0, 0)
+
+
+async def test_the_build_and_the_process_are_described(gateway: RunningGateway) -> None:
+    found = await figures(gateway)
+    labels = f'python="{platform.python_version()}",version="{version("pyoco-server")}"'
+    assert found[f"pyoco_build_info{{{labels}}}"] == 1
+    if sys.platform == "linux":
+        assert found["process_resident_memory_bytes"] > 1_000_000
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool (Debian: prometheus) is not installed")
+async def test_promtool_finds_nothing_wrong(gateway: RunningGateway) -> None:
+    await gateway.client.post("/runs", json={"flow_name": "f"})
+    text = (await gateway.client.get("/metrics")).text
+    done = await asyncio.to_thread(
+        subprocess.run,
+        ["promtool", "check", "metrics"],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
 async def test_runs_workers_and_dead_letters_are_counted(gateway: RunningGateway) -> None:
@@ -93,13 +128,14 @@ async def test_waits_durations_and_redeliveries_are_measured(gateway: RunningGat
 
 
 async def test_no_label_has_a_value_that_somebody_outside_chose(gateway: RunningGateway) -> None:
-    await gateway.client.post("/runs", json={"flow_name": "flow-of-mine", "tag": "tag-of-mine"})
+    """Apart from tags, of which few are shown."""
+    await gateway.client.post("/runs", json={"flow_name": "flow-of-mine"})
     await gateway.client.get(f"/runs/{RUN_ID}")
     for n in range(5):
         await gateway.client.get(f"/nothing/{n}")
         await gateway.client.request(f"VERB{n}", "/runs")
     text = (await gateway.client.get("/metrics")).text
-    for word in (RUN_ID, "flow-of-mine", "tag-of-mine", "/nothing", "VERB"):
+    for word in (RUN_ID, "flow-of-mine", "/nothing", "VERB"):
         assert word not in text
     routes = set(re.findall(r'_count\{[^}]*route="([^"]*)"', text))
     assert {"/runs", "/runs/{run_id}", "other"} <= routes
@@ -134,3 +170,48 @@ async def test_a_delayed_start_is_measured_from_the_time_it_was_due(gateway: Run
     assert found[f"{name}_sum"] == 5
     late = "pyoco_run_start_lateness_seconds"
     assert (found[f"{late}_count"], found[f"{late}_sum"]) == (1, 3)
+
+
+# Series of queues
+
+
+def a_queue(tag: str, **changes: Any) -> Queue:
+    nothing = {"waiting": 0, "running": 0, "oldest_wait_sec": 0.0, "workers": 0, "throughput_per_min": 0}
+    return Queue(tag=tag, paused=None, **{**nothing, **changes})
+
+
+def tags_of(queues: list[Queue]) -> list[str]:
+    return [queue.tag for queue in queues]
+
+
+def test_the_series_of_a_tag_end_when_its_queue_has_been_empty_for_an_hour() -> None:
+    series = QueueSeries()
+    assert tags_of(series.shown(None, [a_queue("gpu", waiting=1)], 0.0)) == ["gpu"]
+    assert tags_of(series.shown(None, [a_queue("gpu", running=1)], 1000.0)) == ["gpu"]
+    (zero,) = series.shown(None, [], 4599.0)
+    assert (zero.tag, zero.waiting) == ("gpu", 0), "a scaler sees the zero"
+    assert series.shown(None, [], 4600.0) == []
+    assert tags_of(series.shown(None, [a_queue("gpu", waiting=1)], 4700.0)) == ["gpu"]
+
+
+def test_a_paused_queue_has_series_while_it_is_paused() -> None:
+    series, paused = QueueSeries(), replace(a_queue("gpu"), paused=Pause(since=NOW))
+    series.shown(None, [paused], 0.0)
+    assert tags_of(series.shown(None, [paused], 9999.0)) == ["gpu"]
+    assert series.shown(None, [a_queue("gpu", workers=1)], 9999.0) == []
+
+
+def test_many_tags_are_counted_together_and_never_hide_those_with_workers() -> None:
+    series = QueueSeries()
+    strange = [a_queue(f"x{n}", waiting=1, oldest_wait_sec=float(n)) for n in range(MAX_TAGS + 20)]
+    assert len(series.shown(None, strange, 0.0)) == MAX_TAGS + 1
+    found = series.shown(None, [*strange, a_queue("ours", waiting=3, workers=1)], 1.0)
+    assert found[0].tag == "ours"
+    assert (found[-1].tag, found[-1].waiting, len(found)) == (OTHER_TAGS, 21, MAX_TAGS + 1)
+    assert sum(queue.waiting for queue in found) == MAX_TAGS + 23
+
+
+def test_the_series_of_tenants_are_their_own() -> None:
+    series = QueueSeries()
+    series.shown("acme", [a_queue("gpu", waiting=1)], 0.0)
+    assert series.shown("other", [], 1.0) == []

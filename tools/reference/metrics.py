@@ -17,7 +17,12 @@ _HEAD = """# Metrics
 Every gateway serves its metrics at `GET /metrics`, for Prometheus. With API keys enabled, a key is required
 and the runs of its tenant are counted. Metrics *by this gateway*, watchers and HTTP are per gateway: sum
 them. All others cover all runs and are the same on every gateway: take the maximum. No label has unbounded
-values such as a run, a flow, a path or a key.
+values such as a run, a flow, a path or a key. Up to 100 tags have series of their own (those with workers
+or a pause first), the others are `(other)`; the series of a tag end when its queue has been empty for an
+hour. On Linux there are also the usual `process_*` metrics: CPU, memory, open files, start time.
+
+The three names that end in `_total` without being counters are those of earlier versions, without a type;
+`pyoco_runs`, `pyoco_workers_alive` and `pyoco_dead_letters` are the same figures.
 
 """
 
@@ -66,6 +71,8 @@ def _labels(collectors: dict[str, object]) -> dict[str, tuple[str, ...]]:
 
 def _families(text: str, labels: dict[str, tuple[str, ...]]) -> Iterable[Family]:
     for family in text_string_to_metric_families(text):
+        if family.name.startswith("process_"):  # only where there is /proc
+            continue
         name = f"{family.name}_total" if family.type == "counter" else family.name
         shown = tuple(sorted({label for sample in family.samples for label in sample.labels} - {"le"}))
         yield Family(name, family.type, labels.get(family.name) or shown, family.documentation)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, cast
 
 from cyclopts import Parameter
 
-from pyoco_server.cli import client_texts as texts
+from pyoco_server.cli import client_texts as texts, language
 from pyoco_server.cli.client_params import NOW, Timing, read_params
 from pyoco_server.cli.failures import FAILED
 from pyoco_server.cli.output import (
@@ -282,6 +282,34 @@ def _check_task(run: Run, task: str) -> None:
         raise InvalidCliInput(texts.NO_SUCH_TASK(task=task, tasks=", ".join(sorted(run["tasks"]))))
 
 
+def why(
+    run_id: RunId,
+    *,
+    output: Literal["text", "json"] = "text",
+    quiet: Quiet = False,
+    client: Client,
+) -> None:
+    """Explain why a run waits or failed, and what to do.
+
+    Parameters
+    ----------
+    output
+        text for people, json for programs.
+    quiet
+        Print the cause only, e.g. no_worker.
+    """
+    found = client.get_diagnosis(run_id, "en" if output == "json" else language())
+    if quiet:
+        print(printable(found["cause"]))
+        return
+    if output == "json":
+        print_json(found)
+        return
+    print(plain_lines(f"{found['summary']}\n{found['details']}".strip()))
+    for advice in found["advice"]:
+        print(f"→ {printable(advice)}")
+
+
 def list_(*, filters: RunFilters = ALL_RUNS, shown: Shown = AS_JSON, client: Client) -> None:
     """List runs, newest first."""
     runs: Any = client.list_runs(
@@ -411,6 +439,7 @@ COMMANDS = {
     "get": get,
     "tasks": tasks,
     "logs": logs,
+    "why": why,
     "list": list_,
     "list-vnext": list_vnext,
     "watch": watch,

@@ -245,6 +245,8 @@ NO_TASKS = Text(en="no tasks yet", ja="タスクはまだありません")
 # Help in Japanese
 
 HELP_JA = {
+    "Print the cause only, e.g. no_worker.": "原因の名前だけを表示します。例: no_worker",
+    "Explain why a run waits or failed, and what to do.": "runが待機・失敗した理由と対処方法を表示します。",
     "Do not start before this time, e.g. 2026-12-01T02:00+09:00.": (
         "この時刻より前には開始しません。例: 2026-12-01T02:00+09:00"
     ),

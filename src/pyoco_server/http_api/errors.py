@@ -16,6 +16,7 @@ from pyoco_server.answers import ErrorBody
 from pyoco_server.domain.codec import Unreadable
 from pyoco_server.domain.events.retry import JobStatus
 from pyoco_server.domain.executions.events import Actor
+from pyoco_server.domain.languages import Language
 from pyoco_server.domain.wheels import Actor as WheelActor
 from pyoco_server.errors import (
     ApiKeyRequired,
@@ -128,16 +129,20 @@ def _log_refusal(request: Request, error: Exception, status: HTTPStatus, entry: 
     )
 
 
-def preferred_language(accept_language: str) -> str:
+def preferred_language(accept_language: str) -> Language:
     """`ja` or `en`, as the client prefers; `en` if it names neither."""
-    best, best_quality = "en", 0.0
+    best: Language = "en"
+    best_quality = 0.0
     for part in accept_language.split(","):
         name, _, weight = part.strip().partition(";")
-        language = name.strip().lower()[:2]
+        language = _LANGUAGES.get(name.strip().lower()[:2])
         quality = _quality(weight)
-        if language in ("ja", "en") and quality > best_quality:
+        if language is not None and quality > best_quality:
             best, best_quality = language, quality
     return best
+
+
+_LANGUAGES: dict[str, Language] = {"ja": "ja", "en": "en"}
 
 
 def _quality(weight: str) -> float:

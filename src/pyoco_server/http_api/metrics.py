@@ -1,17 +1,22 @@
 """Prometheus metrics: figures about all runs come from the read model, the rest is counted here."""
 
+import platform
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.metadata import version
 
+from msgspec import Struct
+from msgspec.structs import replace
 from prometheus_client import (
     CollectorRegistry,
     Counter,
     Gauge,
     Histogram,
+    ProcessCollector,
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, Metric, UnknownMetricFamily
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pyoco_server.domain.executions.model import ExecutionStatus
@@ -29,11 +34,23 @@ _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
+def new_registry() -> CollectorRegistry:
+    """With what is true of every process of ours: its version, and its use of the machine."""
+    registry = CollectorRegistry()
+    build = Gauge(
+        "pyoco_build_info", "1, with the versions that run.", ["version", "python"], registry=registry
+    )
+    build.labels(version("pyoco-server"), platform.python_version()).set(1)
+    ProcessCollector(registry=registry)
+    return registry
+
+
 class Metrics:
     """One per gateway. Labels have few values: never a run, flow, path or key."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        self.registry = new_registry()
+        self.queue_series = QueueSeries()
         self._add_run_metrics()
         self._add_http_metrics()
         self._add_execution_metrics()
@@ -221,7 +238,11 @@ class Metrics:
 
 
 class _Now:
-    """Gauges, although some names of the contract end in _total."""
+    """Figures from the read model.
+
+    Three names of the contract end in _total, although they are no counters: they have no type, as checkers
+    of metrics want it. The same figures have names without it.
+    """
 
     def __init__(
         self,
@@ -235,8 +256,7 @@ class _Now:
         storage: Mapping[str, int],
     ) -> None:
         self._storage = storage
-        # Anybody may submit with any tag; those with workers or a pause are few.
-        self._queues = [one for one in queues if one.workers or one.paused is not None][:MAX_TAGS]
+        self._queues = queues
         self._waiting = waiting
         self._runs = runs
         self._executions = executions
@@ -244,13 +264,14 @@ class _Now:
         self._dead_letters = dead_letters
 
     def collect(self) -> Iterable[Metric]:
-        runs = GaugeMetricFamily("pyoco_runs_total", "Runs in the store, by status.", labels=["status"])
-        for status, count in self._runs.items():
-            runs.add_metric([status.value], count)
-        yield runs
-        yield GaugeMetricFamily("pyoco_workers_alive_total", "Workers that are alive.", self._workers_alive)
-        yield GaugeMetricFamily("pyoco_dlq_messages_total", "Dead letters in the store.", self._dead_letters)
-        yield GaugeMetricFamily("pyoco_dead_letters", "Dead letters in the store.", self._dead_letters)
+        for kind, end in ((UnknownMetricFamily, "_total"), (GaugeMetricFamily, "")):
+            runs = kind(f"pyoco_runs{end}", "Runs in the store, by status.", labels=["status"])
+            for status, count in self._runs.items():
+                runs.add_metric([status.value], count)
+            yield runs
+            yield kind(f"pyoco_workers_alive{end}", "Workers that are alive.", self._workers_alive)
+            name = "pyoco_dlq_messages_total" if end else "pyoco_dead_letters"
+            yield kind(name, "Dead letters in the store.", self._dead_letters)
         executions = GaugeMetricFamily("pyoco_executions", "Executions, by status.", labels=["status"])
         for state, number in self._executions.items():
             executions.add_metric([state.value], number)
@@ -272,13 +293,81 @@ class _Now:
             yield family
 
 
-MAX_TAGS = 100
 _QUEUES: tuple[tuple[str, str, Callable[[Queue], float]], ...] = (
-    ("waiting_runs", "Runs that wait for a worker, by tag.", lambda queue: queue.waiting),
-    ("oldest_wait_seconds", "How long the oldest of them has waited.", lambda queue: queue.oldest_wait_sec),
+    ("waiting", "Runs that wait for a worker, by tag.", lambda queue: queue.waiting),
+    ("running", "Runs that are running, by tag.", lambda queue: queue.running),
+    ("oldest_wait_seconds", "How long the oldest waiting run has waited.", lambda one: one.oldest_wait_sec),
     ("paused", "1 while the queue is paused.", lambda queue: queue.paused is not None),
 )
-"""Of tags with live workers or a pause."""
+
+# Series of queues
+
+EMPTY_SEC = 3600.0
+MAX_TAGS = 100
+OTHER_TAGS = "(other)"
+"""All further tags together. No tag can have this name."""
+
+
+class _Series(Struct):
+    """A tag with series: since when, and when its queue was last not empty."""
+
+    since: float
+    busy_at: float
+
+
+class QueueSeries:
+    """The tags that have series, until their queue has been empty for an hour: a scaler has to see zero.
+
+    Anybody who may submit can use any tag, so their number is limited. Tags with live workers or a pause come
+    first, then those that have been there the longest.
+    """
+
+    def __init__(self) -> None:
+        self._of_tenants: dict[str | None, dict[str, _Series]] = {}
+
+    def shown(self, tenant_id: str | None, queues: Sequence[Queue], now: float) -> list[Queue]:
+        """`queues`: those that there are now."""
+        known = self._of_tenants.setdefault(tenant_id, {})
+        found = {queue.tag: queue for queue in queues}
+        for queue in queues:
+            series = known.setdefault(queue.tag, _Series(now, now))
+            if not _is_empty(queue):
+                series.busy_at = now
+        for tag in [tag for tag, series in known.items() if _is_over(series, found.get(tag), now)]:
+            del known[tag]
+        order = sorted(known, key=lambda tag: (not _is_served(found.get(tag)), known[tag].since, tag))
+        for tag in order[MAX_TAGS:]:
+            del known[tag]
+        shown = [found.get(tag) or _empty(tag) for tag in order[:MAX_TAGS]]
+        others = [found[tag] for tag in order[MAX_TAGS:] if tag in found]
+        return [*shown, *([_together(others)] if others else [])]
+
+
+def _is_empty(queue: Queue) -> bool:
+    return not (queue.waiting or queue.running or queue.throughput_per_min)
+
+
+def _is_over(series: _Series, queue: Queue | None, now: float) -> bool:
+    return now - series.busy_at >= EMPTY_SEC and (queue is None or queue.paused is None)
+
+
+def _is_served(queue: Queue | None) -> bool:
+    return queue is not None and (queue.workers > 0 or queue.paused is not None)
+
+
+def _empty(tag: str) -> Queue:
+    return Queue(
+        tag=tag, waiting=0, running=0, paused=None, oldest_wait_sec=0.0, workers=0, throughput_per_min=0
+    )
+
+
+def _together(queues: Sequence[Queue]) -> Queue:
+    return replace(
+        _empty(OTHER_TAGS),
+        waiting=sum(queue.waiting for queue in queues),
+        running=sum(queue.running for queue in queues),
+        oldest_wait_sec=max(queue.oldest_wait_sec for queue in queues),
+    )
 
 
 class MeasureRequests:

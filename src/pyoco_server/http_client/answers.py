@@ -256,6 +256,93 @@ class RunChange(TypedDict):
     ts: float
 
 
+class QueueStanding(TypedDict):
+    """The queue of the run's tag; runs are those of its tenant."""
+
+    position: int | None
+    running: int
+    slots: int
+    tag: str
+    throughput_per_min: int
+    waiting: int
+    workers: int
+
+
+class SeenWorker(TypedDict):
+    """`state`: null if there is no record of it any more. `silent_sec`: since its last heartbeat."""
+
+    is_same_instance: bool
+    silent_sec: float | None
+    state: str | None
+    worker_id: str
+
+
+class FlowSeen(TypedDict):
+    """Where live workers have the run's flow."""
+
+    is_known: bool
+    similar_flows: list[str]
+    similar_tags: list[str]
+    tags: list[str]
+
+
+class SameErrors(TypedDict):
+    """Failed runs of the flow in the last 24 hours, this one included.
+
+    `count`: those with the same error, apart from numbers. `is_partial`: there are more failed runs than were
+    compared.
+    """
+
+    count: int
+    failed: int
+    first_at: float | None
+    is_partial: bool
+
+
+class CompletedRun(TypedDict):
+    """The last run of the flow that completed."""
+
+    at: float
+    run_id: str
+    wheels: list[CodeWheel] | None
+
+
+class Evidence(TypedDict):
+    """What the diagnosis is based on. Fields that say nothing about this run are left out.
+
+    `log`: the last lines of the task that failed, or of the run. `wheels`: the versions of its code.
+    """
+
+    attempt: NotRequired[int]
+    failure: NotRequired[RunFailure]
+    flow: NotRequired[FlowSeen]
+    flow_name: str
+    gone_workers: NotRequired[list[SeenWorker]]
+    last_completed: NotRequired[CompletedRun]
+    log: NotRequired[list[str]]
+    max_attempts: NotRequired[int]
+    not_before: NotRequired[float]
+    queue: NotRequired[QueueStanding]
+    same_error: NotRequired[SameErrors]
+    status: str
+    tag: str | None
+    try_number: NotRequired[int]
+    waiting_for: NotRequired[WaitingFor]
+    wheels: NotRequired[list[CodeWheel]]
+    worker: NotRequired[SeenWorker]
+
+
+class Diagnosis(TypedDict):
+    """Why a run waits, or why it ended as it did. `summary`, `details` and `advice` are for people."""
+
+    advice: list[str]
+    cause: str
+    details: str
+    evidence: Evidence
+    run_id: str
+    summary: str
+
+
 class Pause(TypedDict):
     """Since when, and until when (None: until it is resumed), nobody takes jobs of a tag."""
 

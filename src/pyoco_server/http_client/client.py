@@ -332,6 +332,7 @@ class PyocoHttpClient:
     get_run = blocking(ClientCalls.get_run)
     get_run_with_records = blocking(ClientCalls.get_run_with_records)
     get_tasks = blocking(ClientCalls.get_tasks)
+    get_diagnosis = blocking(ClientCalls.get_diagnosis)
     get_logs = blocking(ClientCalls.get_logs)
     get_log_page = blocking(ClientCalls.get_log_page)
     follow_logs = blocking_iterator(ClientCalls.follow_logs)

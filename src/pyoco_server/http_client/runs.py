@@ -8,6 +8,7 @@ from typing import Any, Literal, Unpack
 
 from pyoco_server.http_client.answers import (
     BatchResult,
+    Diagnosis,
     LogLine,
     Run,
     RunChange,
@@ -157,6 +158,12 @@ class RunCalls(Calls):
     async def get_tasks(self, run_id: str) -> RunTasks:
         tasks: RunTasks = await self._call("GET", run_path(run_id, "/tasks"))
         return tasks
+
+    async def get_diagnosis(self, run_id: str, language: Literal["en", "ja"] | None = None) -> Diagnosis:
+        """Why a run waits, or why it failed, and what to do. `language`: of its texts; default: English."""
+        headers = given({"Accept-Language": language})
+        diagnosis: Diagnosis = await self._call("GET", run_path(run_id, "/diagnosis"), headers=headers)
+        return diagnosis
 
     async def get_logs(self, run_id: str, task: str | None = None, limit: int | None = None) -> list[LogLine]:
         """The stored log of a run, oldest line first, or its last `limit` lines."""

@@ -63,3 +63,9 @@ class QueueCounts:
     def _ended_since(self, queue: Queue, now: float) -> int:
         """In the last minute."""
         return sum(count for second, count in self._ended.get(queue, ()) if second > now - MINUTE_SEC)
+
+
+def runs_before(db: sqlite3.Connection, queue: Queue, waits_from: float, most: int) -> int:
+    """Runs of the queue that wait longer, up to `most`."""
+    walk = f"SELECT 1 {_WAITING} AND waits_from < ? LIMIT ?"
+    return len(db.execute(walk, (*queue, waits_from, most)).fetchall())

@@ -16,7 +16,7 @@ from pyoco_server.domain.runs.listing import Place, RunFilter, changed_at, is_be
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.errors import IndexLost
 from pyoco_server.logs import get_logger
-from pyoco_server.read_model.queues import QueueCounts
+from pyoco_server.read_model.queues import QueueCounts, runs_before
 from pyoco_server.read_model.run_rows import (
     NAME_BYTES,
     STATUSES,
@@ -282,6 +282,14 @@ class SqliteRunIndex:
         scope = self._scope(tenant_id)
         self._write_waiting()
         return self._queues.figures(self._db, scope, now)
+
+    @_or_lost
+    def runs_ahead(self, run_id: str, most: int) -> int | None:
+        self._write_waiting()
+        row = self._stored(run_id)
+        if row is None or row.status != STATUS_CODES[RunStatus.PENDING]:
+            return None
+        return runs_before(self._db, (row.scope, row.tag), row.waits_from, most)
 
     @_or_lost
     def knows(self, run_id: str) -> bool:

@@ -154,6 +154,17 @@ class ListWorkers:
     def observed(self, record: WorkerRecord) -> WorkerRecord:
         return with_observed_state(record, self._followed.silent_for(record), self._disconnect_timeout)
 
+    def everyone(self) -> list[WorkerRecord]:
+        """Also those that are gone or hidden."""
+        return [self.observed(record) for record in self._followed.records.values()]
+
+    def find(self, worker_id: str) -> WorkerRecord | None:
+        record = self._followed.records.get(worker_id)
+        return None if record is None else self.observed(record)
+
+    def silent_for(self, record: WorkerRecord) -> float:
+        return self._followed.silent_for(record)
+
     def doubt_about(self, tag: str, flow: str | None = None) -> Doubt | None:
         """Whether no live worker has this tag, or none of the tag has this flow."""
         doubt = self._doubt(self._fleet(), tag, flow)
@@ -214,7 +225,7 @@ class ListWorkers:
         return slots
 
     def _alive(self) -> list[WorkerRecord]:
-        return [one for one in self._followed.records.values() if self.observed(one).state in ALIVE]
+        return [one for one in self.everyone() if one.state in ALIVE]
 
     def _tags_lacking(self, feature: str) -> frozenset[str]:
         """Read at most once a second, like the tags of live workers."""

@@ -34,6 +34,7 @@ from pyoco_server.usecases.flows import FollowFlows
 from pyoco_server.usecases.ports.gateway import ServerBackend
 from pyoco_server.usecases.ports.stores import Change, Clock
 from pyoco_server.usecases.runs.cancel import CancelRun, ReassertCancels
+from pyoco_server.usecases.runs.diagnose import DiagnoseRun
 from pyoco_server.usecases.runs.read import ListRuns, ReadLogs, ReadRun
 from pyoco_server.usecases.runs.retry import FlowFiles, LinkRetries, RetryRun
 from pyoco_server.usecases.runs.submit import RequireKnown, SubmitBatch, SubmitOnce, SubmitRun
@@ -195,6 +196,14 @@ class RunLevel:
             backend.runs, self.follow_workers, silent_sec, self.limits.gate, self.queues.list.pause_of
         )
         self.read_logs = ReadLogs(self.read, backend.task_logs)
+        self.diagnose = DiagnoseRun(
+            self.read,
+            self.read_logs,
+            backend.run_index,
+            self.list_workers,
+            self.queues.list,
+            backend.shared_clock,
+        )
         self.list = ListRuns(backend.runs, backend.run_index, own_writes, self.follow_workers)
         self.watch = WatchRun(backend.runs, backend.task_logs, watchers, setup.clock, self.follow_workers)
         self.watch_list = WatchRuns(backend.run_index, watchers, self.follow_workers)

@@ -278,6 +278,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/runs/{run_id}/diagnosis": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Explain why a run waits or failed
+         * @description `cause` is for programs; `summary`, `details` and `advice` are for people, in Japanese or English.
+         *
+         *     `evidence` has what the diagnosis is based on, e.g. the position in the queue, the worker, the last lines
+         *     of the log, and how often the flow failed with the same error in the last 24 hours.
+         */
+        get: operations["get_diagnosis_runs__run_id__diagnosis_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/workers": {
         parameters: {
             query?: never;
@@ -3381,6 +3404,108 @@ export interface components {
             items: components["schemas"]["Queue"][];
         };
         /**
+         * Diagnosis
+         * @description Why a run waits, or why it ended as it did. `summary`, `details` and `advice` are for people.
+         */
+        Diagnosis: {
+            run_id: string;
+            cause: components["schemas"]["Cause"];
+            summary: string;
+            details: string;
+            advice: string[];
+            evidence: components["schemas"]["Evidence"];
+        };
+        /**
+         * Cause
+         * @enum {unknown}
+         */
+        Cause: "busy" | "cancelled" | "completed" | "crash" | "delayed" | "error" | "expired" | "flow_not_found" | "limit" | "next_try" | "no_worker" | "paused" | "running" | "timeout" | "worker_lost";
+        /**
+         * Evidence
+         * @description What the diagnosis is based on. Fields that say nothing about this run are left out.
+         *
+         *     `log`: the last lines of the task that failed, or of the run. `wheels`: the versions of its code.
+         */
+        Evidence: {
+            status: components["schemas"]["RunStatus"];
+            flow_name: string;
+            tag: string | null;
+            failure?: components["schemas"]["RunFailure"];
+            try_number?: number;
+            max_attempts?: number;
+            not_before?: number;
+            waiting_for?: components["schemas"]["WaitingFor"];
+            queue?: components["schemas"]["QueueStanding"];
+            worker?: components["schemas"]["SeenWorker"];
+            attempt?: number;
+            gone_workers?: components["schemas"]["SeenWorker"][];
+            flow?: components["schemas"]["FlowSeen"];
+            log?: string[];
+            wheels?: components["schemas"]["CodeWheel"][];
+            same_error?: components["schemas"]["SameErrors"];
+            last_completed?: components["schemas"]["CompletedRun"];
+        };
+        /**
+         * QueueStanding
+         * @description The queue of the run's tag; runs are those of its tenant.
+         */
+        QueueStanding: {
+            tag: string;
+            position: number | null;
+            waiting: number;
+            running: number;
+            workers: number;
+            slots: number;
+            throughput_per_min: number;
+        };
+        /**
+         * SeenWorker
+         * @description `state`: null if there is no record of it any more. `silent_sec`: since its last heartbeat.
+         */
+        SeenWorker: {
+            worker_id: string;
+            state: components["schemas"]["WorkerState"] | null;
+            silent_sec: number | null;
+            /** @default true */
+            is_same_instance: boolean;
+        };
+        /**
+         * FlowSeen
+         * @description Where live workers have the run's flow.
+         */
+        FlowSeen: {
+            /** @default true */
+            is_known: boolean;
+            /** @default [] */
+            tags: string[];
+            /** @default [] */
+            similar_flows: string[];
+            /** @default [] */
+            similar_tags: string[];
+        };
+        /**
+         * SameErrors
+         * @description Failed runs of the flow in the last 24 hours, this one included.
+         *
+         *     `count`: those with the same error, apart from numbers. `is_partial`: there are more failed runs than were
+         *     compared.
+         */
+        SameErrors: {
+            count: number;
+            failed: number;
+            first_at: number | null;
+            is_partial: boolean;
+        };
+        /**
+         * CompletedRun
+         * @description The last run of the flow that completed.
+         */
+        CompletedRun: {
+            run_id: string;
+            at: number;
+            wheels: components["schemas"]["CodeWheel"][] | null;
+        };
+        /**
          * Secret
          * @description Its value never comes back.
          */
@@ -5110,6 +5235,77 @@ export interface operations {
             };
             /** @description ERR-PYOCO-0002: invalid request */
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    get_diagnosis_runs__run_id__diagnosis_get: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description `ja` or `en` */
+                "accept-language"?: string;
+            };
+            path: {
+                /** @description Run id returned by POST /runs */
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Diagnosis"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0005: run not found */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };

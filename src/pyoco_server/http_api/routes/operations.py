@@ -97,14 +97,16 @@ async def metrics(request: Request) -> Response:
     """With auth on, only the runs of the caller's tenant are counted."""
     gateway = gateway_of(request)
     levels = reading_of(request).levels
+    tenant_id = caller_of(request).tenant_id
     gateway.metrics.watchers.set(levels.watchers)
+    queues = await levels.runs.queues.list.recent(tenant_id)
     text = gateway.metrics.text(
-        levels.runs.index.counts(caller_of(request).tenant_id),
+        levels.runs.index.counts(tenant_id),
         levels.runs.list_workers.alive_count(),
         await levels.runs.count_dead_letters(levels.monotonic()),
-        levels.executions.index.counts(caller_of(request).tenant_id),
-        await levels.runs.queues.list.recent(caller_of(request).tenant_id),
-        levels.runs.limits.board.lines.total(caller_of(request).tenant_id),
+        levels.executions.index.counts(tenant_id),
+        gateway.metrics.queue_series.shown(tenant_id, queues, levels.monotonic()),
+        levels.runs.limits.board.lines.total(tenant_id),
         storage=levels.runs.check_storage.sizes,
     )
     return Response(text, media_type=CONTENT_TYPE)
