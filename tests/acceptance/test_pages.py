@@ -14,6 +14,7 @@ import pytest
 from support.desk import Desk
 from support.page import CONSOLE, File, NotRun, Typed, steps
 from support.programs import Programs
+from support.tables import every_row
 
 pytestmark = pytest.mark.fresh_start
 
@@ -75,14 +76,14 @@ def test_nothing_is_skipped_silently() -> None:
     assert {page: dict(reasons) for page, reasons in skipped.items() if reasons} == NOT_RUN
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@every_row("page", PAGES)
 def test_every_command_is_in_a_block_that_is_run(page: Path) -> None:
     """A block that is indented would not be found."""
     prefixes = ("    $ ", "    pyoco-", "    curl ", "    ```", "  ```")
     assert [line for line in page.read_text().splitlines() if line.startswith(prefixes)] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@every_row("page", PAGES)
 def test_a_page_that_is_typed_says_so(page: Path) -> None:
     is_typed = any(isinstance(step, Typed) for step in steps(page))
     assert bool(re.search(r"\b[Aa]\stest(\sof\sthe\sdocumentation)?\sruns\s", page.read_text())) == (
@@ -90,7 +91,7 @@ def test_a_page_that_is_typed_says_so(page: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@every_row("page", PAGES)
 def test_every_program_of_a_page_is_run(page: Path) -> None:
     files = [step.path for step in steps(page) if isinstance(step, File) and step.path.endswith(".py")]
     typed = "\n".join(step.command for step in steps(page) if isinstance(step, Typed))

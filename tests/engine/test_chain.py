@@ -17,6 +17,7 @@ from pyoco_server.engine.flow_plan import without_thread_pool
 from pyoco_server.engine.flow_run import FlowRun
 from support import flows
 from support.builders import RUN_ID
+from support.tables import every_row
 
 PARAMS = {"p": 7, "q": "text"}
 
@@ -220,7 +221,7 @@ def waits_for_another_flow() -> Flow:
     return flow
 
 
-@pytest.mark.parametrize(
+@every_row(
     "make",
     [
         flows.parallel,

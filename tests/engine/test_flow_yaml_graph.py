@@ -20,6 +20,7 @@ from pyoco_server.engine.flow_yaml import (
     load_flow,
 )
 from pyoco_server.errors import InvalidRequest
+from support.tables import every_row
 
 FLAG = "smuggled"
 CODE = f"open('{FLAG}', 'w')"
@@ -124,7 +125,7 @@ def test_code_in_a_graph_is_refused_and_does_not_run(
     assert not Path(FLAG).exists()
 
 
-@pytest.mark.parametrize("graph", PYTHON + IN_EXPRESSIONS)
+@every_row("graph", PYTHON + IN_EXPRESSIONS)
 def test_neither_grammar_knows_code(graph: str) -> None:
     with pytest.raises(InvalidRequest, match=r"flow\.graph"):
         flow_graph_06.tasks_in(graph)
@@ -132,7 +133,7 @@ def test_neither_grammar_knows_code(graph: str) -> None:
         flow_graph_07.tasks_in(graph, {})
 
 
-@pytest.mark.parametrize("graph", PYTHON)
+@every_row("graph", PYTHON)
 @pytest.mark.filterwarnings("ignore")
 def test_what_is_smuggled_would_run(graph: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or the two tests above would prove nothing."""
@@ -143,7 +144,7 @@ def test_what_is_smuggled_would_run(graph: str, tmp_path: Path, monkeypatch: pyt
     assert Path(FLAG).exists()
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("graph", "names"),
     [
         ("a", {"a"}),
@@ -168,7 +169,7 @@ def test_the_grammar_with_blocks(graph: str, names: set[str]) -> None:
     assert flow_graph_07.tasks_in(graph, {"p": "a >> b", "q": "pipe(p)"}) == names
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("graph", "message"),
     [
         ("a >>", "line 1, column 5: expected the name of a task"),
@@ -244,7 +245,7 @@ def test_a_pyoco_without_named_nodes_does_not_get_them() -> None:
         flow_graph_07.tasks_in("n: a", {}, named_nodes=False)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("graph", "names"),
     [
         ("a", {"a"}),
@@ -267,7 +268,7 @@ def test_the_grammar_with_operators(graph: str, names: set[str]) -> None:
     assert flow_graph_06.tasks_in(graph) == names
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("graph", "message"),
     [
         ("a >>", "line 1, column 5: invalid syntax"),
@@ -339,7 +340,7 @@ OTHER = (
 )
 
 
-@pytest.mark.parametrize("expression", TOUCHING + OTHER)
+@every_row("expression", TOUCHING + OTHER)
 def test_other_expressions_are_refused(expression: str) -> None:
     assert problem_in(expression)
 

@@ -8,6 +8,7 @@ from pyoco.schemas.config import PyocoConfig, TaskConfig
 from pyoco_server.domain.strict_yaml import read_yaml
 from pyoco_server.engine.flow_yaml import check_policy
 from pyoco_server.errors import InvalidRequest
+from support.tables import every_row
 
 HAS_PIPES = "pipes" in {field.name for field in fields(PyocoConfig)}
 HAS_USE = "use" in {field.name for field in fields(TaskConfig)}
@@ -46,7 +47,7 @@ def test_only_flow_is_needed() -> None:
     assert (config.version, config.tasks, config.flow.defaults) == (1, {}, {})
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "message"),
     [
         ("[flow]", "top level: must be an object with the key `flow`"),
@@ -97,7 +98,7 @@ def test_a_refusal_names_the_place_and_the_reason(text: str, message: str) -> No
     assert message in refusal(text)
 
 
-@pytest.mark.parametrize(
+@every_row(
     "target",
     [
         "os.system",

@@ -13,6 +13,7 @@ from hypothesis import given, strategies as st
 from pyoco_server.domain.strict_yaml import FLOW_YAML, MAX_ALIASES, MAX_DEPTH, decode, read_yaml
 from pyoco_server.engine.flow_yaml import check_flow_yaml
 from pyoco_server.errors import InvalidRequest, PyocoServerError
+from support.tables import every_row
 
 FILE = "flow: {graph: a}\n"
 
@@ -24,7 +25,7 @@ def refusal(data: bytes) -> str:
     return caught.value.detail
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "message"),
     [
         ("", "line 1, column 1: the file is empty"),

@@ -24,6 +24,7 @@ from pyoco_server.domain.runs.model import (
 )
 from pyoco_server.engine.flow_run import FlowRun
 from support.builders import RUN_ID, a_snapshot
+from support.tables import every_row
 
 
 class Work:
@@ -154,7 +155,7 @@ class Named(NamedTuple):
     x: int
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("value", "is_exact"),
     [
         (None, True),

@@ -14,6 +14,7 @@ from pyoco_server.engine.resolve import load_resolver
 from pyoco_server.errors import InvalidCliInput
 from support.builders import RUN_ID
 from support.executors import ended, lab
+from support.tables import every_row
 
 
 def tasks(names: str) -> list[TaskWrapper]:
@@ -132,7 +133,7 @@ LEFT_OUT: list[tuple[Callable[[], Flow], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("make", "problem"), LEFT_OUT)
+@every_row(("make", "problem"), LEFT_OUT)
 def test_what_would_be_left_out_fails_the_run(make: Callable[[], Flow], problem: str) -> None:
     flow = make()
     outcome = outcome_of(flow)

@@ -43,6 +43,7 @@ from pyoco_server.usecases.ports.gateway import ServerBackend
 from pyoco_server.usecases.ports.stores import Revision, Versioned
 from pyoco_server.wiring.gateway_backend import authentication, let_everybody_in
 from support.captured_logs import capture_logs
+from support.tables import every_row
 from support.waiting import PATIENCE_SEC
 
 PEPPER = "pepper"
@@ -472,7 +473,7 @@ async def test_a_run_of_the_gateway_belongs_to_the_tenant_of_its_key(keys: Count
         assert client.get("/health").status_code == 200
 
 
-@pytest.mark.parametrize("prefix", sorted(PROTECTED))
+@every_row("prefix", sorted(PROTECTED))
 def test_a_prefix_protects_itself_and_all_below_it(prefix: str) -> None:
     assert is_protected(prefix)
     assert is_protected(f"{prefix}/x/y")

@@ -15,6 +15,7 @@ from pyoco_server.usecases.events.start import StartTemplate
 from support.captured_logs import capture_logs
 from support.events import URL, WEBHOOK, events_gateway, google_chat, records
 from support.gateway import RunningGateway, memory_app
+from support.tables import every_row
 
 SETTINGS = f"{URL}/notification-settings"
 TOKEN = "token-that-nobody-may-see"  # noqa: S105
@@ -133,7 +134,7 @@ def test_an_address_of_the_environment_that_is_not_google_chats_stops_the_start(
     assert "KEYKEYKEY" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
+@every_row(
     "url",
     [
         "http://evil.example",

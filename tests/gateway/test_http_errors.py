@@ -11,6 +11,7 @@ from pyoco_server.errors import PyocoServerError
 from pyoco_server.http_api import errors as error_table
 from pyoco_server.http_api.errors import preferred_language
 from support.gateway import running
+from support.tables import every_row
 
 
 def _kinds(base: type[PyocoServerError] = PyocoServerError) -> Iterator[type[PyocoServerError]]:
@@ -64,7 +65,7 @@ async def test_damaged_data_is_a_503_that_says_so() -> None:
     assert answer.json()["detail"] == "stored data is unreadable: run snapshot: broken"
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("header", "expected"),
     [
         ("", "en"),

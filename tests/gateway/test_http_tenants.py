@@ -11,15 +11,17 @@ import pytest
 from pyoco_server.domain.auth import Scope
 from pyoco_server.domain.executions.events import Actor, ActorKind
 from pyoco_server.domain.runs.logs import LogLine
-from pyoco_server.domain.runs.model import RunStatus
+from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.http_api import create_app
 from pyoco_server.http_api.middleware import is_protected
 from pyoco_server.memory import open_memory_gateway_backend
 from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.executions.create import NewExecution
+from pyoco_server.usecases.ports.stores import Versioned
 from pyoco_server.wiring import new_run_id
 from support.builders import NOW, OWNER, RUN_ID, a_snapshot
-from support.gateway import RunningGateway, memory_app, new_key
+from support.gateway import RunningGateway, documented_paths, memory_app, new_key
+from support.tables import every_row
 from support.waiting import until
 from support.watching import stream
 
@@ -57,22 +59,17 @@ async def tenants() -> AsyncIterator[Tenants]:
         yield Tenants(gateway, ours, await new_key(keys, "other", "key-b", *Scope))
 
 
+def documented_routes() -> list[tuple[str, str]]:
+    return [(method.upper(), path) for path, methods in documented_paths().items() for method in methods]
+
+
 def routes_of_runs() -> list[tuple[str, str]]:
     """Every documented route that names a run, so that a new one is tried as well."""
-    paths: dict[str, dict[str, Any]] = create_app(open_backend=open_memory_gateway_backend).openapi()["paths"]
-    return [
-        (method.upper(), path) for path, methods in paths.items() for method in methods if "{run_id}" in path
-    ]
+    return [route for route in documented_routes() if "{run_id}" in route[1]]
 
 
 def routes_of_executions() -> list[tuple[str, str]]:
-    paths: dict[str, dict[str, Any]] = create_app(open_backend=open_memory_gateway_backend).openapi()["paths"]
-    return [
-        (method.upper(), path)
-        for path, methods in paths.items()
-        for method in methods
-        if "{execution_id}" in path
-    ]
+    return [route for route in documented_routes() if "{execution_id}" in route[1]]
 
 
 def routes_of_schedules() -> list[tuple[str, str]]:
@@ -83,11 +80,9 @@ def routes_of_schedules() -> list[tuple[str, str]]:
 
 
 def other_routes() -> list[tuple[str, str]]:
-    paths: dict[str, dict[str, Any]] = create_app(open_backend=open_memory_gateway_backend).openapi()["paths"]
     return [
-        (method.upper(), path)
-        for path, methods in paths.items()
-        for method in methods
+        (method, path)
+        for method, path in documented_routes()
         if "{run_id}" not in path and "{execution_id}" not in path and is_protected(path)
     ]
 
@@ -99,7 +94,7 @@ OPEN = {"/", "/health", "/ready", "/static", "/docs", "/openapi.json"}
 def all_paths() -> set[str]:
     """Everything that the application answers, documented or not."""
     app = create_app(open_backend=open_memory_gateway_backend)
-    return {route.path for route in app.router.routes if hasattr(route, "path")} | set(app.openapi()["paths"])
+    return {route.path for route in app.router.routes if hasattr(route, "path")} | set(documented_paths())
 
 
 def test_a1_whatever_is_not_open_wants_a_key() -> None:
@@ -178,35 +173,46 @@ def test_a1_the_routes_that_this_file_knows_are_all_there_are() -> None:
     assert len(routes_of_executions()) >= 15
 
 
-@pytest.mark.parametrize("status", [RunStatus.RUNNING, RunStatus.COMPLETED])
-@pytest.mark.parametrize(("method", "path"), routes_of_runs())
+@pytest.fixture(params=[RunStatus.RUNNING, RunStatus.COMPLETED])
+async def run(tenants: Tenants, request: pytest.FixtureRequest) -> Versioned[RunSnapshot]:
+    """Of our tenant."""
+    runs = tenants.gateway.backend.runs
+    await runs.create(RUN_ID, a_snapshot(request.param, OWNER, tenant_id="acme"))
+    stored = await runs.get(RUN_ID)
+    assert stored is not None
+    return stored
+
+
+@every_row(("method", "path"), routes_of_runs)
 async def test_a1_another_tenants_run_is_answered_like_a_missing_one(
-    tenants: Tenants, method: str, path: str, status: RunStatus
+    tenants: Tenants, run: Versioned[RunSnapshot], method: str, path: str
 ) -> None:
     """ERR-PYOCO-0005"""
-    snapshot = a_snapshot(status, OWNER, tenant_id="acme")
-    revision = await tenants.gateway.backend.runs.create(RUN_ID, snapshot)
     foreign = await tenants.ask(method, path.format(run_id=RUN_ID), tenants.theirs)
     missing = await tenants.ask(method, path.format(run_id=MISSING), tenants.theirs)
     assert (foreign.status_code, foreign.json()["err_id"]) == (404, "ERR-PYOCO-0005")
     assert (foreign.content, foreign.status_code) == (missing.content, missing.status_code)
-    stored = await tenants.gateway.backend.runs.get(RUN_ID)
-    assert stored is not None
-    assert stored.revision == revision, "and nothing happened to it"
+    assert await tenants.gateway.backend.runs.get(RUN_ID) == run, "and nothing happened to it"
 
 
 WAITING = {"nodes": {"ask": {"type": "wait", "prompt": "?"}}}
 BODIES = {"/commands": {"command": "CancelExecution"}}
 
 
-@pytest.mark.parametrize(("method", "path"), routes_of_executions())
+@pytest.fixture
+async def _execution(tenants: Tenants) -> None:
+    """Of our tenant."""
+    assert (await tenants.ask("PUT", "/graphs/ask", tenants.ours, json=WAITING)).status_code == 201
+    wanted = {"graph_id": "ask", "execution_id": "e-1", "start": False}
+    assert (await tenants.ask("POST", "/executions", tenants.ours, json=wanted)).status_code == 201
+
+
+@pytest.mark.usefixtures("_execution")
+@every_row(("method", "path"), routes_of_executions)
 async def test_another_tenants_execution_is_answered_like_a_missing_one(
     tenants: Tenants, method: str, path: str
 ) -> None:
     """ERR-PYOCO-0031"""
-    assert (await tenants.ask("PUT", "/graphs/ask", tenants.ours, json=WAITING)).status_code == 201
-    wanted = {"graph_id": "ask", "execution_id": "e-1", "start": False}
-    assert (await tenants.ask("POST", "/executions", tenants.ours, json=wanted)).status_code == 201
     body = next((body for end, body in BODIES.items() if path.endswith(end)), {})
     foreign, missing = [
         await tenants.ask(method, path.format(execution_id=name, node_id="ask"), tenants.theirs, json=body)
@@ -267,12 +273,11 @@ async def test_an_execution_of_another_tenants_graph_cannot_be_made(tenants: Ten
     assert (answer.status_code, answer.json()["err_id"]) == (404, "ERR-PYOCO-0034")
 
 
-@pytest.mark.parametrize(("method", "path"), [*routes_of_runs(), *routes_of_executions(), *other_routes()])
+@every_row(("method", "path"), lambda: [*routes_of_runs(), *routes_of_executions(), *other_routes()])
 async def test_every_route_asks_for_a_key_before_anything_else(
-    tenants: Tenants, method: str, path: str
+    tenants: Tenants, run: Versioned[RunSnapshot], method: str, path: str
 ) -> None:
     """REQ-0016, ERR-PYOCO-0014: before the body is parsed, and before it is told what exists."""
-    await tenants.gateway.backend.runs.create(RUN_ID, a_snapshot(tenant_id="acme"))
     where = re.sub(r"{\w+}", "w", path.replace("{run_id}", RUN_ID))
     answer = await tenants.gateway.client.request(method, where, content=b"{")
     assert (answer.status_code, answer.json()["err_id"]) == (401, "ERR-PYOCO-0014")

@@ -3,16 +3,15 @@
 from importlib.metadata import version
 from typing import Any
 
+import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
 from schemathesis.checks import allow_header_conformance, positive_data_acceptance
+from schemathesis.pytest.lazy import get_all_tests
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.http_api import create_app
 from pyoco_server.memory import open_memory_gateway_backend
-
-app = create_app(NatsBackendConfig(secrets_key="k" * 43), open_backend=open_memory_gateway_backend)
-schema = schemathesis.openapi.from_asgi("/openapi.json", app).exclude(path="/runs/watch")  # has no end
 
 NOT_ASKED = [
     positive_data_acceptance,  # no schema says which text is a cursor, a wheel, a flow, or a key used before
@@ -20,11 +19,33 @@ NOT_ASKED = [
 ]
 
 
-def test_the_description_has_the_version_of_the_package() -> None:
-    assert app.openapi()["info"]["version"] == version("pyoco-server")
+OPTIONS = settings(
+    max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 
 
-@schema.parametrize()
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-def test_the_gateway_answers_as_documented(case: Any) -> None:
+@pytest.fixture(scope="module")
+def description() -> Any:
+    app = create_app(NatsBackendConfig(secrets_key="k" * 43), open_backend=open_memory_gateway_backend)
+    return schemathesis.openapi.from_asgi("/openapi.json", app).exclude(path="/runs/watch")  # has no end
+
+
+def test_the_description_has_the_version_of_the_package(description: Any) -> None:
+    assert description.raw_schema["info"]["version"] == version("pyoco-server")
+
+
+def answers_as_documented(case: Any) -> None:
     case.call_and_validate(excluded_checks=NOT_ASKED)
+
+
+def test_the_gateway_answers_as_documented(description: Any, subtests: pytest.Subtests) -> None:
+    """One test: schemathesis makes its requests while it collects, which each worker of pytest does."""
+    made = get_all_tests(
+        schema=description, test_func=answers_as_documented, settings=OPTIONS, given_kwargs=None
+    )
+    operations = 0
+    for operation, test in (each.ok() for each in made):
+        with subtests.test(operation.label):
+            test()
+        operations += 1
+    assert operations == description.statistic.operations.selected

@@ -9,32 +9,30 @@ import pytest
 from fastapi import APIRouter, Request, Response
 from starlette.routing import Mount, Route
 
-from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.auth import Scope
-from pyoco_server.http_api import create_app
 from pyoco_server.http_api.access import AUDIT_DOCS, ScopedRoute, needs
-from pyoco_server.memory import open_memory_gateway_backend
 from support.events import URL, define
-from support.gateway import RunningGateway, memory_app, new_key
+from support.gateway import RunningGateway, documented_paths, memory_app, new_key
 from support.watching import stream
 
-WITH_KEYS = NatsBackendConfig(http_auth_mode="api_key")
-PATHS: dict[str, dict[str, Any]] = create_app(WITH_KEYS, open_backend=open_memory_gateway_backend).openapi()[
-    "paths"
-]
 WITHOUT_SCOPE = {("get", "/health"), ("get", "/ready"), ("get", "/metrics")}
 NOT_JSON = b'{"unfinished'
+
+
+def paths_with_keys() -> dict[str, dict[str, Any]]:
+    return documented_paths(http_auth_mode="api_key")
 
 
 def security() -> dict[tuple[str, str], Any]:
     return {
         (method, path): operation.get("security")
-        for path, operations in PATHS.items()
+        for path, operations in paths_with_keys().items()
         for method, operation in operations.items()
     }
 
 
-ROUTES = {route: needed for route, needed in security().items() if route not in WITHOUT_SCOPE}
+def routes() -> dict[tuple[str, str], Any]:
+    return {route: needed for route, needed in security().items() if route not in WITHOUT_SCOPE}
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ async def keys() -> AsyncIterator[Keys]:
 
 def test_openapi_names_one_scope_for_every_route() -> None:
     assert security().keys() >= WITHOUT_SCOPE
-    for route, needed in ROUTES.items():
+    for route, needed in routes().items():
         assert [list(one) for one in needed] == [["api_key"]], route
         (names,) = needed[0].values()
         assert [Scope(name) for name in names] == names, route
@@ -103,9 +101,9 @@ def test_no_route_is_left_out_of_openapi() -> None:
 
 
 def test_openapi_asks_for_no_key_where_the_server_asks_for_none() -> None:
-    paths = create_app(NatsBackendConfig(), open_backend=open_memory_gateway_backend).openapi()["paths"]
-    for method, path in ROUTES:
-        assert paths[path][method]["security"] == [*PATHS[path][method]["security"], {}]
+    with_keys, without = paths_with_keys(), documented_paths()
+    for method, path in routes():
+        assert without[path][method]["security"] == [*with_keys[path][method]["security"], {}]
 
 
 def test_a_route_without_a_declared_scope_is_refused_when_it_is_made() -> None:
@@ -123,7 +121,7 @@ def test_a_route_without_a_declared_scope_is_refused_when_it_is_made() -> None:
 
 async def test_a17_a_key_may_do_what_its_scope_names_and_nothing_else(keys: Keys) -> None:
     """ERR-PYOCO-0060"""
-    for (method, path), needed in ROUTES.items():
+    for (method, path), needed in routes().items():
         wanted = Scope(needed[0]["api_key"][0])
         for scope, header in keys.by_scope.items():
             if scope is wanted and path == "/runs/watch":
@@ -150,7 +148,7 @@ async def test_the_list_of_runs_is_watched_with_read(keys: Keys) -> None:
 
 
 async def test_a_missing_key_is_reported_before_a_missing_scope(keys: Keys) -> None:
-    for method, path in ROUTES:
+    for method, path in routes():
         answer = await keys.gateway.client.request(method.upper(), re.sub(r"\{\w+\}", "nothing", path))
         assert answer.status_code == 401, (method, path)
 
@@ -163,7 +161,7 @@ async def test_metrics_and_probes_need_no_scope(keys: Keys) -> None:
 
 async def test_without_authentication_everything_is_allowed() -> None:
     async with memory_app() as gateway:
-        for method, path in ROUTES:
+        for method, path in routes():
             if path != "/runs/watch":
                 answer = await gateway.client.request(method.upper(), re.sub(r"\{\w+\}", "nothing", path))
                 assert answer.status_code not in (401, 403), (method, path)
@@ -205,7 +203,7 @@ async def test_an_event_needs_submit_or_other_credentials(token: str) -> None:
 
 
 def test_what_changes_something_names_its_audit_action() -> None:
-    for path, operations in PATHS.items():
+    for path, operations in paths_with_keys().items():
         for method, operation in operations.items():
             is_change = method != "get" and operation["security"][0]["api_key"][0] not in ("read", "submit")
             assert (AUDIT_DOCS in operation) is is_change, (method, path)

@@ -27,6 +27,7 @@ from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.errors import TargetRefused
 from pyoco_server.usecases.alerts.send import AT_ONCE, DueLanes
 from support.builders import NOW, a_snapshot
+from support.tables import every_row
 
 POLICY = RetryPolicy(max_attempts=3, base_delay_seconds=10, terminal_ttl_days=1, max_jobs=10)
 
@@ -151,7 +152,7 @@ def test_a_filter_reads_type_although_cel_has_a_word_of_its_own() -> None:
         check_filter("typ_ == 'x'")
 
 
-@pytest.mark.parametrize(
+@every_row(
     "address",
     [
         "127.0.0.1",

@@ -23,6 +23,7 @@ from pyoco_server.domain.auth import (
     verify,
 )
 from pyoco_server.errors import InvalidRequest
+from support.tables import every_row
 
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
 key_ids = st.text(ALPHABET, min_size=1, max_size=64)
@@ -75,7 +76,7 @@ def test_a_key_is_read_back_from_its_own_text(key_id: str, secret: str) -> None:
     assert parse(ApiKey(key_id, secret).text) == ApiKey(key_id, secret)
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     [
         "",

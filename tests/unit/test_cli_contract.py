@@ -8,6 +8,7 @@ import pytest
 
 from pyoco_server import admin_cli
 from pyoco_server.cli import client, server, worker
+from support.tables import every_row
 
 CLIENT = [
     "submit --flow-name f --params {} --params-file p --param a=1 --param b=2 --tag t --tags a,b --wait",
@@ -57,7 +58,7 @@ def bound(app: cyclopts.App, line: str) -> dict[str, Any]:
     return arguments.arguments
 
 
-@pytest.mark.parametrize(("app", "line"), LINES, ids=[line for _, line in LINES])
+@every_row(("app", "line"), LINES)
 def test_the_line_is_understood(app: cyclopts.App, line: str) -> None:
     given = len([word for word in shlex.split(line) if word.startswith("--")])
     assert len(bound(app, line)) >= min(given, 1)
@@ -99,7 +100,7 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@every_row("name", COMMANDS)
 def test_every_command_that_prints_a_result_has_its_output_chosen(name: str) -> None:
     options = {
         option for argument in COMMANDS[name].assemble_argument_collection() for option in argument.names
@@ -108,7 +109,7 @@ def test_every_command_that_prints_a_result_has_its_output_chosen(name: str) -> 
     assert {"--quiet", "-q"} <= options or name == "pyoco-client logs"
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@every_row("name", COMMANDS)
 def test_what_is_required_may_be_given_by_place_or_by_name(name: str) -> None:
     required = [a for a in COMMANDS[name].assemble_argument_collection() if a.required and a.parse]
     by_place = [a for a in required if a.field_info.is_positional]

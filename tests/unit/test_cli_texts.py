@@ -5,12 +5,11 @@ import importlib
 from pathlib import Path
 from string import Formatter
 
-import pytest
-
 from pyoco_server import cli
 from pyoco_server.cli import Text, language
 from pyoco_server.cli.client_texts import ADVICE
 from pyoco_server.cli.output import ENTRIES
+from support.tables import every_row
 
 CLI = Path(cli.__path__[0])
 MODULES = sorted(path.stem for path in CLI.glob("*texts.py"))
@@ -26,7 +25,7 @@ def placeholders(text: str) -> set[str]:
     return {name for _, name, _, _ in Formatter().parse(text) if name is not None}
 
 
-@pytest.mark.parametrize("key", TEXTS, ids=".".join)
+@every_row("key", TEXTS)
 def test_both_languages_say_it_with_the_same_values(key: tuple[str, str]) -> None:
     text = TEXTS[key]
     assert text.en.strip()
@@ -49,7 +48,7 @@ def test_every_message_is_used_with_the_values_that_it_names() -> None:
     assert sorted(set(TEXTS) - used) == []
 
 
-@pytest.mark.parametrize("err_id", ADVICE)
+@every_row("err_id", ADVICE)
 def test_every_advice_is_for_an_error_that_exists_and_in_both_languages(err_id: str) -> None:
     assert err_id in ENTRIES
     assert ADVICE[err_id].en
@@ -79,7 +78,7 @@ def _misuse(call: ast.Call, named: ast.Attribute, modules: dict[str, str], place
     return []
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("environ", "expected"),
     [
         ({}, "en"),

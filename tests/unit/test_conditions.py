@@ -22,6 +22,7 @@ from pyoco_server.domain.executions.conditions import (
     holds,
     nodes_in,
 )
+from support.tables import every_row
 
 
 class Status(StrEnum):
@@ -40,7 +41,7 @@ def answer(expr: str) -> bool:
     return holds(expr, input=INPUT, nodes=NODES)
 
 
-@pytest.mark.parametrize(
+@every_row(
     "expr",
     [
         "nodes.approve.output.ok == true",
@@ -77,7 +78,7 @@ def test_a_condition_sees_input_and_nodes(expr: str) -> None:
     assert answer(f"!({expr.partition('//')[0]})") is False
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("expr", "names"),
     [
         ("nodes.a.output.nodes.z == 1 && input.nodes.y == 2", {"a"}),
@@ -114,7 +115,7 @@ def test_the_library_knows_no_loops_but_ours(expr: str) -> None:
         check(expr)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("expr", "message"),
     [
         ("", "column 1: Syntax error"),
@@ -144,7 +145,7 @@ def test_an_expression_that_can_never_hold_is_refused(expr: str, message: str) -
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("expr", "message"),
     [
         ("input.missing == 1", "'input.missing == 1': Key not found in map : \"missing\""),

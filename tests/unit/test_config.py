@@ -10,6 +10,7 @@ import pytest
 from pyoco_server.config import NatsBackendConfig, env_name, is_set, setting_names
 from pyoco_server.environment import secret_variable
 from pyoco_server.errors import ConfigError
+from support.tables import every_row
 
 # Appendix I of the contract.
 DEFAULTS: dict[str, Any] = {
@@ -102,7 +103,7 @@ def test_a_bad_value_of_a_secret_is_not_shown() -> None:
     assert raised.value.problems[0].startswith("AX_WORKFLOW_EVENT_TOKEN=***")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("key", "text", "expected"),
     [
         ("PYOCO_NATS_URL", "nats://a:1,nats://b:2", "nats://a:1,nats://b:2"),
@@ -122,7 +123,7 @@ def test_an_environment_variable_sets_its_field(key: str, text: str, expected: A
     assert getattr(config, key.removeprefix("PYOCO_").lower()) == expected
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("key", "text"),
     [
         ("PYOCO_CONSUMER_MAX_DELIVER", "many"),

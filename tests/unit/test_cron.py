@@ -13,6 +13,7 @@ from pyoco_server.domain.schedules.cron import MACROS, parse_cron
 from pyoco_server.domain.schedules.timing import Interval, Window, ZonedCron, newest, ticks_after, zone_of
 from pyoco_server.errors import InvalidRequest
 from support import cron_oracle
+from support.tables import every_row
 
 TABLE = Path(__file__).parent / "data/cron_vectors.txt"
 LINES = [line for line in TABLE.read_text().splitlines() if not line.startswith("#")]
@@ -46,7 +47,7 @@ def test_the_table_has_at_least_two_hundred_vectors_in_the_zones_that_matter() -
     }
 
 
-@pytest.mark.parametrize("line", LINES)
+@every_row("line", LINES)
 def test_ticks_are_those_of_the_table(line: str) -> None:
     zone, cron, start, expected = read(line)
     assert next_ticks(cron, zone, start, len(expected)) == expected
@@ -113,7 +114,7 @@ def test_macros_are_known(macro: str) -> None:
     assert next_ticks(macro, "UTC", datetime(2026, 1, 1, 12, tzinfo=UTC), 3)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("cron", "problem"),
     [
         ("", "must have 5 fields"),

@@ -13,6 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import NormalizedName, canonicalize_name
 from packaging.version import Version
 
+from support.tables import every_row
 from tools.dependencies import (
     LINTERS,
     LOCKS,
@@ -78,7 +79,7 @@ def test_every_import_is_declared_and_everything_declared_is_used() -> None:
     assert names(declared()) - used == set(NOT_IMPORTED)
 
 
-@pytest.mark.parametrize("requirement", declared(), ids=str)
+@every_row("requirement", declared())
 def test_every_dependency_has_a_lower_bound_and_an_upper_one_where_it_matters(
     requirement: Requirement,
 ) -> None:
@@ -181,7 +182,7 @@ def licences_of(name: str) -> set[str]:
     return set(re.split(r" (?:AND|OR) ", stated))
 
 
-@pytest.mark.parametrize("name", as_locked())
+@every_row("name", as_locked())
 def test_the_licence_of_every_package_is_known_and_allowed(name: str) -> None:
     licences = licences_of(name)
     if name in UNSTATED:

@@ -20,6 +20,7 @@ from hatch_build import PAGE
 from pyoco_server.config import NatsBackendConfig, setting_names
 from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.http_api import create_app
+from support.tables import every_row
 from tools.reference import ROOT, commands
 from tools.reference.metrics import Family, families
 
@@ -110,7 +111,7 @@ def test_the_compose_file_is_one() -> None:
     assert [error.message for error in validator_for(schema)(schema).iter_errors(document)] == []
 
 
-@pytest.mark.parametrize("name", manifests())
+@every_row("name", manifests())
 def test_a_manifest_is_one(name: str) -> None:
     kubernetes_validate.validate(manifests()[name], KUBERNETES, strict=True)
 
@@ -184,7 +185,7 @@ def test_everybody_asks_for_three_replicas() -> None:
 # Commands
 
 
-@pytest.mark.parametrize("name", command_lines())
+@every_row("name", command_lines())
 def test_a_command_and_its_options_exist(name: str) -> None:
     program, *arguments = command_lines()[name]
     if program == "nats-server":
@@ -301,7 +302,7 @@ def expressions() -> Iterator[tuple[str, str]]:
             yield f"{panel['title']} {target['refId']}", target["expr"].replace("$__rate_interval", "5m")
 
 
-@pytest.mark.parametrize(("name", "expression"), [*expressions()], ids=[name for name, _ in expressions()])
+@every_row(("name", "expression"), [*expressions()])
 def test_alerts_and_panels_ask_for_what_there_is(
     name: str, expression: str, known_series: dict[str, Family]
 ) -> None:

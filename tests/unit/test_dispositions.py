@@ -1,8 +1,7 @@
 """REQ-0012: what the contract says about each way a delivery can end."""
 
-import pytest
-
 from pyoco_server.domain.runs.jobs import Ending, disposition
+from support.tables import every_row
 
 CONTRACT = {
     "completed": ("ack", None),
@@ -26,13 +25,13 @@ def test_every_ending_has_a_row() -> None:
     assert set(CONTRACT) == set(Ending)
 
 
-@pytest.mark.parametrize("ending", Ending)
+@every_row("ending", Ending)
 def test_the_queue_action_and_the_dead_letter_of_an_ending(ending: Ending) -> None:
     found = disposition(ending)
     assert (found.action, found.dlq) == CONTRACT[ending]
 
 
-@pytest.mark.parametrize("ending", Ending)
+@every_row("ending", Ending)
 def test_only_the_dead_letters_of_execution_errors_can_be_switched_off(ending: Ending) -> None:
     action, reason = CONTRACT[ending]
     found = disposition(ending, publish_execution_error=False)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pyoco_server.config import NatsBackendConfig, env_name
+from support.tables import every_row
 from tools import client_types, llms_txt
 from tools.reference import DOCS, PAGES, ROOT, commands, current, tables, written
 from tools.reference.sources import proofs
@@ -74,7 +75,7 @@ def rows(page: str) -> dict[str, list[str]]:
     return {key: row[1:] for key, row in found.items()}
 
 
-@pytest.mark.parametrize("page", PAGES)
+@every_row("page", PAGES)
 def test_a_page_is_as_the_code_wants_it(page: str) -> None:
     assert current(page) == written(page), "make reference"
 
@@ -94,7 +95,7 @@ def test_every_setting_is_documented_and_no_other() -> None:
     assert list(rows("settings.md")) == [env_name(setting.name) for setting in fields(NatsBackendConfig)]
 
 
-@pytest.mark.parametrize("setting", fields(NatsBackendConfig), ids=lambda setting: setting.name)
+@every_row("setting", fields(NatsBackendConfig))
 def test_the_documented_default_is_the_default(setting: "Field[Any]") -> None:
     default, _, _ = rows("settings.md")[env_name(setting.name)]
     text = "" if default == "empty" else default.strip("`")
@@ -106,7 +107,7 @@ def test_the_documented_default_is_the_default(setting: "Field[Any]") -> None:
 # Requirements
 
 
-@pytest.mark.parametrize("requirement", DONE)
+@every_row("requirement", DONE)
 def test_every_requirement_has_a_test(requirement: str) -> None:
     assert proofs().get(requirement), f"no test's docstring names {requirement}"
 
@@ -117,12 +118,12 @@ def test_every_requirement_is_listed_with_its_state() -> None:
     assert [name for name, cells in listed.items() if cells[1].startswith("done")] == DONE
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+@every_row("setting", SETTINGS)
 def test_every_setting_of_the_contract_has_a_test_of_its_effect(setting: str) -> None:
     assert proofs().get(setting), f"no test's docstring or id names {setting}"
 
 
-@pytest.mark.parametrize("defect", DEFECTS)
+@every_row("defect", DEFECTS)
 def test_every_defect_has_a_test(defect: str) -> None:
     assert proofs().get(defect), f"no test's docstring names {defect}"
 
@@ -138,18 +139,14 @@ def commands_on(page: Path) -> list[str]:
     return [line.strip() for line in typed]
 
 
-@pytest.mark.parametrize(
-    "page",
-    [page for page in (*ROOT.glob("README*.md"), *DOCS.rglob("*.md")) if commands_on(page)],
-    ids=name_of,
-)
+@every_row("page", [page for page in (*ROOT.glob("README*.md"), *DOCS.rglob("*.md")) if commands_on(page)])
 def test_commands_and_their_options_exist(page: Path) -> None:
     for line in commands_on(page):
         program, *arguments = shlex.split(line, comments=True)
         commands.PROGRAMS[program].parse_args(arguments, exit_on_error=False, print_error=False)
 
 
-@pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *DOCS.rglob("*.md")], ids=name_of)
+@every_row("page", [*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 def test_python_compiles(page: Path) -> None:
     """The tutorial and the how-to pages are run by acceptance/test_pages.py."""
     for block in re.findall(r"^```python[^\n]*\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
@@ -159,15 +156,13 @@ def test_python_compiles(page: Path) -> None:
 # Links
 
 
-@pytest.mark.parametrize(
-    "page", [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), ROOT / "deploy" / "README.md"], ids=name_of
-)
+@every_row("page", [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), ROOT / "deploy" / "README.md"])
 def test_links_to_files_lead_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
-@pytest.mark.parametrize("page", [*DOCS.rglob("*.md")], ids=name_of)
+@every_row("page", [*DOCS.rglob("*.md")])
 def test_links_of_the_site_stay_in_it(page: Path) -> None:
     targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
     assert [t for t in targets if not (page.parent / t).resolve().is_relative_to(DOCS)] == []
@@ -212,7 +207,7 @@ def files_named_in(page: Path) -> set[str]:
     return set(re.findall(rf"(?<![\w/])(?:src/pyoco_server/)?((?:{rooms})/[\w/]*\.py)\b", page.read_text()))
 
 
-@pytest.mark.parametrize("page", MAPS, ids=name_of)
+@every_row("page", MAPS)
 def test_every_file_that_a_page_names_exists(page: Path) -> None:
     assert {named for named in files_named_in(page) if not (SOURCE / named).is_file()} == set()
 

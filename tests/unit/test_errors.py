@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 
-import pytest
-
 from pyoco_server import errors
 from pyoco_server.errors import ErrorEntry, PyocoServerError
+from support.tables import every_row
 
 # Number, text of the contract, HTTP status (None: only logs and the command line show it).
 CONTRACT: list[tuple[int, str, int | None]] = [
@@ -83,7 +82,7 @@ def test_there_is_one_row_per_id_of_the_contract() -> None:
     assert sorted(rows) == [number for number, *_ in CONTRACT]
 
 
-@pytest.mark.parametrize(("number", "japanese", "status"), CONTRACT)
+@every_row(("number", "japanese", "status"), CONTRACT)
 def test_a_row_equals_the_contract(number: int, japanese: str, status: int | None) -> None:
     entry = _catalogue()[number]
     assert (entry.err_id, entry.msg_id) == (f"ERR-PYOCO-{number:04d}", f"MSG-PYOCO-{number:04d}")

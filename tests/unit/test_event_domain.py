@@ -61,6 +61,7 @@ from pyoco_server.errors import (
     WorkflowNotFound,
 )
 from support.builders import NOW
+from support.tables import every_row
 
 E, A, M = TriggerKind.EXTERNAL_EVENT, TriggerKind.AFTER_PREVIOUS, TriggerKind.MANUAL_START
 
@@ -91,7 +92,7 @@ def test_templates_that_are_fine(template: Template) -> None:
     assert check_template(template) is template
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("template", "problem"),
     [
         (a_template(id="a b"), "id:"),
@@ -127,7 +128,7 @@ def an_action(**changes: Any) -> Action:
     return Action(**{"key": "a", "updated_at": "", "flow_name": "f", **changes})
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("action", "problem"),
     [
         (an_action(key="a b"), "key:"),
@@ -231,7 +232,7 @@ INFRA = (ReasonClass.INFRA, RetryAdvice.RETRY_WITH_BACKOFF, EventStatus.FAILED)
 VALIDATION = (ReasonClass.VALIDATION, RetryAdvice.RETRY_AFTER_FIX, EventStatus.REJECTED)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("error", "code", "expected"),
     [
         (InvalidEventToken(), "http_401", AUTH),
@@ -253,7 +254,6 @@ VALIDATION = (ReasonClass.VALIDATION, RetryAdvice.RETRY_AFTER_FIX, EventStatus.R
         (SnapshotTooLarge(), "http_500", INFRA),
         (EventFailed(), "exception", INFRA),
     ],
-    ids=lambda value: type(value).__name__ if isinstance(value, PyocoServerError) else "",
 )
 def test_every_failure_has_its_reason(
     error: PyocoServerError, code: str, expected: tuple[ReasonClass, RetryAdvice, EventStatus]

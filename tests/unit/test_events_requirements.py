@@ -4,7 +4,7 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
+from support.tables import every_row
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "events-requirements.md"
@@ -27,7 +27,7 @@ def test_every_chapter_is_there() -> None:
     assert sorted({chapter for chapter, _, _ in rows()}, key=int) == CHAPTERS
 
 
-@pytest.mark.parametrize(("chapter", "required", "tests"), rows())
+@every_row(("chapter", "required", "tests"), rows())
 def test_what_is_required_has_tests_that_exist(
     chapter: str, required: str, tests: list[tuple[str, str]]
 ) -> None:

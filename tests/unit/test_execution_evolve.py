@@ -21,6 +21,7 @@ from pyoco_server.domain.executions.model import (
     replace,
 )
 from support.executions import ANN, EXTERNAL, T0, Life, begun, diamond, graph_of, join, task, wait
+from support.tables import every_row
 
 AT = T0 + 50
 ERROR = Failure("boom")
@@ -158,7 +159,7 @@ def test_the_tables_here_name_all_24_types() -> None:
     assert len(PAYLOADS) == 24
 
 
-@pytest.mark.parametrize("event", NODE_EVENTS)
+@every_row("event", NODE_EVENTS)
 def test_a_node_event(event: str) -> None:
     for phase, status in product(PHASES, STATUSES):
         check_node_event(event, phase, status)
@@ -189,7 +190,7 @@ EXECUTION_PHASES = {
 }
 
 
-@pytest.mark.parametrize("event", EXECUTION_EVENTS)
+@every_row("event", EXECUTION_EVENTS)
 def test_an_execution_event(event: str) -> None:
     for phase, status in product(PHASES, STATUSES):
         check_execution_event(event, phase, status)
@@ -208,14 +209,14 @@ def check_execution_event(event: str, phase: str, status: str) -> None:
         assert found.nodes == before.nodes
 
 
-@pytest.mark.parametrize("event", ALL_EVENTS)
+@every_row("event", ALL_EVENTS)
 def test_a_node_that_has_ended_never_changes(event: str) -> None:
     for phase, status in product(PHASES, OVER):
         before = an_execution(phase, status)
         assert after(before, ALL_EVENTS[event]).nodes["n"] == before.nodes["n"], (phase, status)
 
 
-@pytest.mark.parametrize("event", ALL_EVENTS)
+@every_row("event", ALL_EVENTS)
 def test_an_execution_that_has_ended_can_be_archived_and_nothing_else(event: str) -> None:
     for phase in ENDED:
         before = an_execution(phase, "RUNNING")
@@ -246,7 +247,7 @@ def test_the_end_of_a_cancel_leaves_nothing_unfinished(status: str) -> None:
         assert (node.deadline, node.retry_at) == (None, None)
 
 
-@pytest.mark.parametrize("event", ALL_EVENTS)
+@every_row("event", ALL_EVENTS)
 def test_another_schema_version_moves_the_version_and_nothing_else(event: str) -> None:
     for phase, status, schema_version in product(PHASES, STATUSES, (0, 2)):
         before = an_execution(phase, status)

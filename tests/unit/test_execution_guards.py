@@ -21,6 +21,7 @@ from pyoco_server.domain.executions.model import (
     replace,
 )
 from support.executions import ANN, EXTERNAL, T0, Life, begun, chain, graph_of, task, wait
+from support.tables import every_row
 
 GRAPH = graph_of({"n": EXTERNAL, "next": EXTERNAL}, "n > next")
 RETRYING = graph_of({"n": {**EXTERNAL, "retry": {"max_attempts": 2, "backoff_sec": 5}}})
@@ -145,16 +146,16 @@ def answer(decision: Decision) -> list[str] | str:
     return [TYPE_OF[type(event)] for event in decision]
 
 
-@pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize("command", NODE_COMMANDS)
+@every_row("phase", PHASES)
+@every_row("command", NODE_COMMANDS)
 def test_a_node_command(command: str, phase: str) -> None:
     for status in NodeStatus.__members__:
         decision = decide(an_execution(phase, status), GRAPH, NODE_COMMANDS[command], LATER)
         assert answer(decision) == expected_of_node(command, phase, status), status
 
 
-@pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize("command", EXECUTION_COMMANDS)
+@every_row("phase", PHASES)
+@every_row("command", EXECUTION_COMMANDS)
 def test_an_execution_command(command: str, phase: str) -> None:
     for status in NodeStatus.__members__:
         decision = decide(an_execution(phase, status), GRAPH, EXECUTION_COMMANDS[command], LATER)
@@ -165,22 +166,22 @@ def test_there_are_these_12_commands() -> None:
     assert {*EXECUTION_COMMANDS, *NODE_COMMANDS} == set(c.COMMANDS)
 
 
-@pytest.mark.parametrize("command", [*EXECUTION_COMMANDS, *NODE_COMMANDS])
+@every_row("command", [*EXECUTION_COMMANDS, *NODE_COMMANDS])
 def test_only_a_create_has_an_effect_where_there_is_no_execution(command: str) -> None:
     decision = decide(None, GRAPH, {**EXECUTION_COMMANDS, **NODE_COMMANDS}[command], LATER)
     created = ["EXECUTION_CREATED", "NODE_CREATED", "NODE_CREATED"]
     assert answer(decision) == (created if command == "CreateExecution" else "EXECUTION_NOT_FOUND")
 
 
-@pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize("command", NODE_COMMANDS)
+@every_row("phase", PHASES)
+@every_row("command", NODE_COMMANDS)
 def test_a_node_that_is_not_there_is_not_found_in_any_phase(command: str, phase: str) -> None:
     strange = replace(NODE_COMMANDS[command], node_id="nobody")
     assert answer(decide(an_execution(phase, "IDLE"), GRAPH, strange, LATER)) == "NODE_NOT_FOUND"
 
 
-@pytest.mark.parametrize("status", ["READY", "RUNNING", "WAITING"])
-@pytest.mark.parametrize("command", NODE_COMMANDS)
+@every_row("status", ["READY", "RUNNING", "WAITING"])
+@every_row("command", NODE_COMMANDS)
 def test_a_node_that_is_being_stopped_takes_no_command(command: str, status: str) -> None:
     """Also those that would have no effect: whoever carries it out is to learn that it must stop."""
     stopping = an_execution("started", status, stop_requested_at=T0, stop_reason="not needed")
@@ -191,7 +192,7 @@ def test_a_node_that_is_being_stopped_takes_no_command(command: str, status: str
 # Where there was a choice, row by row
 
 
-@pytest.mark.parametrize("phase", PHASES)
+@every_row("phase", PHASES)
 def test_creating_an_id_again_never_revives_an_execution(phase: str) -> None:
     decision = decide(an_execution(phase, "CANCELED"), GRAPH, EXECUTION_COMMANDS["CreateExecution"], LATER)
     assert answer(decision) == "EXECUTION_EXISTS"
@@ -363,7 +364,7 @@ def test_rejected_commands_leave_no_event() -> None:
     assert len(life.events) == version
 
 
-@pytest.mark.parametrize("command", NODE_COMMANDS)
+@every_row("command", NODE_COMMANDS)
 def test_a_sibling_that_is_being_stopped_may_still_report_while_the_execution_fails(command: str) -> None:
     """D39: its work is done; a re-run carries it over."""
     failing = an_execution("failing", "RUNNING", stop_requested_at=T0, stop_reason="another node failed")

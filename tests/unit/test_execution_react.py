@@ -33,6 +33,7 @@ from support.executions import (
     task,
     wait,
 )
+from support.tables import every_row
 
 POLICIES = ("ALL_SUCCESS", "ANY_SUCCESS", "ALL_DONE", "CUSTOM")
 
@@ -1196,8 +1197,8 @@ def test_an_operator_takes_a_way_that_was_not_taken() -> None:
     assert life.state.result == {"no": 1, "yes": None}
 
 
-@pytest.mark.parametrize("node_id", ["split", "gather", "ask"])
-@pytest.mark.parametrize("then", ["nothing", "progress", "wait", "fail", "succeed"])
+@every_row("node_id", ["split", "gather", "ask"])
+@every_row("then", ["nothing", "progress", "wait", "fail", "succeed"])
 def test_a_control_node_that_somebody_outside_began_is_never_stuck(node_id: str, then: str) -> None:
     graph = graph_of(
         {"split": FORK, "a": task(), "gather": join(), "ask": wait(), "end": task()},

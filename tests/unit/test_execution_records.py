@@ -43,6 +43,7 @@ from support.executions import (
     wait,
 )
 from support.random_executions import Checked, Storm, storm
+from support.tables import every_row
 
 TEXT = st.text(max_size=20)
 JSON = st.recursive(
@@ -109,7 +110,7 @@ def written(commit: e.Commit) -> bytes:
 # Commits as JSON
 
 
-@pytest.mark.parametrize("name", PAYLOADS)
+@every_row("name", PAYLOADS)
 def test_an_event_of_each_type_reads_as_it_was_written(name: str) -> None:
     @given(payloads_of(PAYLOADS[name]))
     def check(payload: e.Payload) -> None:
@@ -168,7 +169,7 @@ def test_fields_that_are_not_known_yet_are_ignored() -> None:
     assert logged.commit.payloads == (e.NodeReady(node_id="n"),)
 
 
-@pytest.mark.parametrize(
+@every_row(
     "data",
     [
         b"",

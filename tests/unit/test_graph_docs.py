@@ -7,12 +7,13 @@ import pytest
 
 from pyoco_server.domain.executions import graph_parts, graphs
 from pyoco_server.domain.executions.graph_parts import Retry
+from support.tables import every_row
 
 IN_TEXT = (Path(__file__).parents[2] / "docs/graphs.md").read_text()
 DOCUMENTED = set(re.findall(r"`(\w+)`", IN_TEXT))
 
 
-@pytest.mark.parametrize("key", ["type", *graphs._TOP_KEYS, *graph_parts._NODE_KEYS, *graph_parts._EDGE_KEYS])
+@every_row("key", ["type", *graphs._TOP_KEYS, *graph_parts._NODE_KEYS, *graph_parts._EDGE_KEYS])
 def test_a_key_is_documented(key: str) -> None:
     assert key in DOCUMENTED or f"{key}:" in IN_TEXT
 

@@ -26,6 +26,7 @@ from pyoco_server.domain.executions.graphs import (
 )
 from pyoco_server.domain.strict_yaml import graph_definition
 from pyoco_server.errors import InvalidRequest
+from support.tables import every_row
 
 MONTHLY_CLOSE = """
 id: monthly-close
@@ -127,7 +128,7 @@ def test_json_and_yaml_say_the_same() -> None:
     assert graph_definition(yaml.safe_dump(definition, sort_keys=False), "text/yaml") == definition
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "content_type", "message"),
     [
         ("a: 1\na: 2", "text/yaml", "graph, line 2, column 1: duplicate key 'a'"),
@@ -181,7 +182,7 @@ def edge(**fields: str) -> Callable[[dict[str, Any]], None]:
     return lambda definition: definition["edges"].append(renamed)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("wrong", "message"),
     [
         (change("id", ...), "graph: id is missing; it must match [A-Za-z0-9_-]{1,64}"),
@@ -414,7 +415,7 @@ def test_all_problems_are_said_at_once_up_to_twenty() -> None:
     assert text.endswith("; and 8 more")
 
 
-@pytest.mark.parametrize(
+@every_row(
     "definition", [None, [], "x", 1, {}, {"id": "g"}, {"nodes": None}, {"id": "g", "nodes": {"a": None}}]
 )
 def test_nonsense_is_refused(definition: Any) -> None:

@@ -6,6 +6,7 @@ from hypothesis import given, strategies as st
 from pyoco_server.domain.inputs import is_run_id, is_tag, is_worker_id, require_tag
 from pyoco_server.errors import InvalidRequest
 from support.builders import RUN_ID
+from support.tables import every_row
 
 
 @pytest.mark.parametrize("tag", ["default", "a", "GPU-2_x", "0", "-", "x" * 64])
@@ -14,7 +15,7 @@ def test_a_tag_is_one_token_of_a_subject(tag: str) -> None:
     assert require_tag(tag) == tag
 
 
-@pytest.mark.parametrize("tag", ["", "a.b", "a b", "*", ">", "x" * 65, "tag\n", "日本", "a/b", "$KV"])
+@every_row("tag", ["", "a.b", "a b", "*", ">", "x" * 65, "tag\n", "日本", "a/b", "$KV"])
 def test_what_would_change_a_subject_is_no_tag(tag: str) -> None:
     assert not is_tag(tag)
     with pytest.raises(InvalidRequest, match="tag"):
@@ -26,7 +27,7 @@ def test_a_uuid_is_a_run_id(text: str, *, expected: bool) -> None:
     assert is_run_id(text) is expected
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     [
         "",
@@ -53,6 +54,6 @@ def test_a_host_name_is_a_worker_id(name: str) -> None:
     assert is_worker_id(name)
 
 
-@pytest.mark.parametrize("name", ["", ".", "a.", ".a", "a..b", "a b", "a*", ">", "x" * 129, "a\n"])
+@every_row("name", ["", ".", "a.", ".a", "a..b", "a b", "a*", ">", "x" * 129, "a\n"])
 def test_what_a_bucket_cannot_have_as_a_key_is_no_worker_id(name: str) -> None:
     assert not is_worker_id(name)

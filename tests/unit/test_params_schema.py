@@ -8,6 +8,7 @@ import pytest
 
 from pyoco_server.domain.params_schema import MAX_SCHEMA_BYTES, ParamsSchema
 from pyoco_server.errors import InvalidRequest
+from support.tables import every_row
 
 
 def problem(schema: dict[str, Any], params: dict[str, Any] | None = None) -> str:
@@ -16,7 +17,7 @@ def problem(schema: dict[str, Any], params: dict[str, Any] | None = None) -> str
     return refused.value.detail
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("schema", "place"),
     [
         ({"type": "intger"}, "params_schema.type: "),

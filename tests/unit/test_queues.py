@@ -18,6 +18,7 @@ from pyoco_server.domain.queues import (
     with_tenant,
 )
 from pyoco_server.domain.runs.model import Priority
+from support.tables import every_row
 
 PRIORITIES = [Lane("cpu", priority=priority) for priority in Priority]
 
@@ -81,8 +82,8 @@ def test_a_lane_that_had_fewer_keeps_its_place() -> None:
     assert turns.take([normal, low], 5) == {normal: 4, low: 1}
 
 
-@pytest.mark.parametrize("share", [0, 1, 15])
-@pytest.mark.parametrize("priority", list(Priority))
+@every_row("share", [0, 1, 15])
+@every_row("priority", list(Priority))
 def test_a_lane_is_found_by_its_name(share: int, priority: Priority) -> None:
     lane = Lane("cpu", share, priority)
     assert lane_named("cpu", lane.name) == lane

@@ -34,6 +34,7 @@ from pyoco_server.domain.runs.model import (
     replace,
 )
 from support.builders import NOW, OWNER, a_job, a_snapshot
+from support.tables import every_row
 
 EARLIER = Owner("worker-b", "instance-9", OWNER.attempt - 1)
 SAME_ATTEMPT = Owner("worker-b", "instance-9", OWNER.attempt)
@@ -129,7 +130,7 @@ def test_the_table_has_every_change_and_every_status() -> None:
     assert {type(change) for change in CHANGES.values()} == set(RunChange.__args__)
 
 
-@pytest.mark.parametrize(("change", "held", "status", "expected"), _cells())
+@every_row(("change", "held", "status", "expected"), _cells())
 def test_what_becomes_of_a_run(change: str, held: str, status: RunStatus, expected: str) -> None:
     snapshot = a_snapshot(status, OWNER if held == "owner" else None)
     decision = decide(snapshot, CHANGES[change], NOW + 1)
@@ -179,7 +180,7 @@ def test_a_run_of_another_make_without_an_attempt_can_be_taken_over() -> None:
     assert taken.owner == OWNER
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("change", "refused"),
     [
         (Claim(LATER, job_seq=8), True),
@@ -191,7 +192,7 @@ def test_a_run_of_another_make_without_an_attempt_can_be_taken_over() -> None:
         (GiveUp(error="x", kind=FailureKind.LOST_JOB, last_attempt=OWNER.attempt), False),
     ],
 )
-@pytest.mark.parametrize("status", [RunStatus.RUNNING, RunStatus.CANCELLING])
+@every_row("status", [RunStatus.RUNNING, RunStatus.CANCELLING])
 def test_d03_a_second_job_has_no_say_in_a_run(change: RunChange, status: RunStatus, *, refused: bool) -> None:
     """D03: the run is carried out under job 7, whoever delivers job 8, and however often."""
     decision = decide(a_snapshot(status, OWNER, job_seq=7), change, NOW)

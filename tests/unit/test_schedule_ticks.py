@@ -39,6 +39,7 @@ from pyoco_server.domain.schedules.ticks import (
     triggered,
 )
 from pyoco_server.errors import InvalidRequest
+from support.tables import every_row
 
 NOW = 1_800_000_000.0
 STARTED, SKIPPED, MISSED = TickStatus.STARTED, TickStatus.SKIPPED, TickStatus.MISSED
@@ -300,7 +301,7 @@ def test_after_ends_at_there_is_no_tick() -> None:
     assert attend(found, {}, NOW + 9_999) is found
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("fields", "problem"),
     [
         ({"every_sec": None}, "cron, every_sec: give exactly one"),

@@ -11,6 +11,7 @@ from pyoco_server.domain.runs.jobs import Submission, accept, pending, repeated,
 from pyoco_server.domain.secrets.references import Kind, Named, Reference, named_in, read, resolved
 from pyoco_server.errors import InvalidRequest
 from support.builders import NOW, RUN_ID
+from support.tables import every_row
 
 PASSWORD = Named(Kind.SECRET, "db-password")
 ROWS = Named(Kind.VARIABLE, "rows")
@@ -23,7 +24,7 @@ def through(params: dict[str, Any]) -> dict[str, Any]:
     return shown if references is None else resolved(shown, references, VALUES)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "value"),
     [
         ("${secrets.db-password}", "hunter2"),

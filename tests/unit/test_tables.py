@@ -6,6 +6,7 @@ import pytest
 
 from pyoco_server.cli.output import GAP, fitted, print_table, printable, shown_time
 from pyoco_server.cli.run_view import duration
+from support.tables import every_row
 
 NATURAL = {"status": 9, "flow_name": 30, "run_id": 36, "tasks": 5, "updated_at": 10, "error": 200}
 EXPENDABLE = ("error", "updated_at", "tasks", "flow_name")
@@ -15,7 +16,7 @@ def width_of(shown: dict[str, int]) -> int:
     return sum(shown.values()) + GAP * (len(shown) - 1)
 
 
-@pytest.mark.parametrize("width", [47, 57, 60, 72, 80, 100, 140, 300])
+@every_row("width", [47, 57, 60, 72, 80, 100, 140, 300])
 def test_what_is_shown_fits(width: int) -> None:
     shown = fitted(NATURAL, EXPENDABLE, width)
     assert width_of(shown) <= width

@@ -13,6 +13,7 @@ from pyoco_server.domain.executions.interpolation import (
     check,
     render,
 )
+from support.tables import every_row
 
 INPUT = {"ym": "2026-01", "n": 3, "list": [{"a": 1}, None], "any key": "k", "flag": True, "a-b": {"c_1": 1.5}}
 NODES: dict[str, dict[str, Any]] = {
@@ -29,7 +30,7 @@ def rendered(value: Any) -> Any:
     return render(value, input=INPUT, nodes=NODES)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("template", "value"),
     [
         ("${input.n}", 3),
@@ -79,7 +80,7 @@ def test_check_names_the_nodes_that_are_read() -> None:
     assert check(value) == {"x", "match-a"}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("template", "message"),
     [
         ("${input.n", "has no closing }; write $${ for a literal ${"),
@@ -105,7 +106,7 @@ def test_a_template_that_cannot_be_rendered_is_refused(template: Any, message: s
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("template", "message"),
     [
         (

@@ -16,6 +16,7 @@ import pytest
 import pyoco_client
 import pyoco_server
 from pyoco_server.cli.client import app
+from support.tables import every_row
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
@@ -168,7 +169,7 @@ def test_the_thin_command_has_all_commands() -> None:
     assert set(pyoco_client.COMMANDS) == set(commands_of(app))
 
 
-@pytest.mark.parametrize("name", pyoco_client.COMMANDS)
+@every_row("name", pyoco_client.COMMANDS)
 def test_a_command_has_the_same_options_in_both(name: str) -> None:
     command: Any = app
     for word in name.split():

@@ -35,6 +35,7 @@ from pyoco_server.domain.values import (
 )
 from pyoco_server.engine.tasks import MAX_TEXT, RecordBudget, described, result_of
 from pyoco_server.errors import InvalidRequest, RequestTooLarge
+from support.tables import every_row
 
 ROOM = 262_144
 
@@ -128,7 +129,7 @@ class Unprintable:
         raise RuntimeError("no words")
 
 
-@pytest.mark.parametrize(
+@every_row(
     "value",
     [None, True, 0, -1, 1.5, "日本", [1, [2]], {"a": {"b": None}}, 2**63 - 1, -(2**63), [], {}, "", 0.0],
 )
@@ -140,7 +141,7 @@ def test_what_json_has_stays_as_it_is(value: Any) -> None:
 TOKYO = timezone(timedelta(hours=9))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("value", "expected"),
     [
         ((1, (2,)), [1, [2]]),
@@ -184,7 +185,6 @@ TOKYO = timezone(timedelta(hours=9))
         (defaultdict(list, a=[1]), {"a": [1]}),
         (Counter("aab"), {"a": 2, "b": 1}),
     ],
-    ids=lambda value: type(value).__name__,
 )
 def test_the_rows_of_the_table_that_are_converted(value: Any, expected: Any) -> None:
     """D21"""
@@ -216,7 +216,7 @@ class DataFrame:
     """As pandas' one: no row of the table has it."""
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("value", "problem"),
     [
         (2**63, "an int beyond 64 bits at output.x[0]: return it as a string"),
@@ -238,7 +238,6 @@ class DataFrame:
         ({"1": 3, 1: 4}, "a dict with two keys that become '1' at output.x[0]"),
         (pydantic.SecretStr("s"), "a SecretStr at output.x[0]: leave secrets out"),
     ],
-    ids=lambda value: type(value).__name__,
 )
 def test_the_rows_of_the_table_that_are_refused_with_their_place(value: Any, problem: str) -> None:
     """D21"""

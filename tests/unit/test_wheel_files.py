@@ -10,6 +10,7 @@ import pytest
 from pyoco_server.domain import wheels
 from pyoco_server.domain.wheels import check_wheel
 from pyoco_server.errors import InvalidRequest
+from support.tables import every_row
 from support.wheels import a_wheel, wheel_name
 
 
@@ -36,7 +37,7 @@ def test_a_wheel_is_known_by_its_package_and_version() -> None:
     assert (found.package, str(found.version)) == ("my-flows", "1.0")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("data", "reason"),
     [
         (b"", "not a zip archive"),
@@ -89,7 +90,7 @@ def test_a9_a_directory_that_claims_few_members_and_has_many_is_refused(
         check(bytes(data))
 
 
-@pytest.mark.parametrize("cut", range(0, 200, 7))
+@every_row("cut", range(0, 200, 7))
 def test_a9_a_damaged_file_never_raises_anything_else(cut: int) -> None:
     data = bytearray(a_wheel())
     for index in range(cut, len(data), 97):

@@ -14,6 +14,7 @@ from pyoco_server.domain.wheels import (
     select,
 )
 from pyoco_server.errors import InvalidRequest, WheelVersionConflict
+from support.tables import every_row
 from support.wheels import wheel_name
 
 HERE = [Tag("py3", "none", "any"), Tag("cp311", "cp311", "linux_x86_64")]
@@ -23,15 +24,22 @@ def registered(name: str, *tags: str, nuid: str = "") -> Wheel:
     return Wheel(name=name, size_bytes=1, bucket="b", nuid=nuid or name, modified=1.0, sha256=None, tags=tags)
 
 
-@pytest.mark.parametrize(
+@every_row(
     "name",
     [
-        "", "x", "x.whl", "../x-1-py3-none-any.whl", "a/x-1-py3-none-any.whl", "x-1-py3-none-any.whl.exe",
-        "x-one-py3-none-any.whl", "x-1-py3-none-any.whl\n", "x\x00-1-py3-none-any.whl",
+        "",
+        "x",
+        "x.whl",
+        "../x-1-py3-none-any.whl",
+        "a/x-1-py3-none-any.whl",
+        "x-1-py3-none-any.whl.exe",
+        "x-one-py3-none-any.whl",
+        "x-1-py3-none-any.whl\n",
+        "x\x00-1-py3-none-any.whl",
         "a" * 300 + "-1-py3-none-any.whl",
         "a\\x-1-py3-none-any.whl",
     ],
-)  # fmt: skip
+)
 def test_what_is_not_the_name_of_a_wheel_is_refused(name: str) -> None:
     """ERR-PYOCO-0002"""
     with pytest.raises(InvalidRequest):

@@ -12,6 +12,7 @@ from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason, Job
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus, TaskRecord, TaskState
 from pyoco_server.errors import InvalidJob
 from support.builders import NOW, OWNER, RUN_ID, a_job, a_snapshot, a_worker
+from support.tables import every_row
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.text()
@@ -107,7 +108,7 @@ def test_a_snapshot_with_an_unknown_status_is_unreadable() -> None:
         codec.decode_run(data)
 
 
-@pytest.mark.parametrize(
+@every_row(
     "data",
     [
         b"",
