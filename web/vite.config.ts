@@ -1,4 +1,4 @@
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import type { Plugin } from "vite";
 import { defineConfig } from "vitest/config";
@@ -23,25 +23,61 @@ const API = [
   "/bulk",
   "/audit",
   "/api-keys",
+  "/stats",
+  "/alerts",
+  "/channels",
+  "/deliveries",
+  "/secrets",
+  "/variables",
   "/api",
 ];
 
-/** The keys of the texts, once, and the texts of each language by themselves, in the order of the keys. */
+const inSource = (path: string) => fileURLToPath(new URL(`./src/${path}`, import.meta.url));
+const LITERAL = /\bt\(\s*"([^"]+)"/g;
+
+/** Keys that are put together when the page runs, or passed on: their names have to be in the page. */
+function namedKeys(keys: readonly string[]): Set<string> {
+  const files = readdirSync(inSource(""), { recursive: true, encoding: "utf8" });
+  const source = files.filter((name) => /\.tsx?$/.test(name)).map((name) => readFileSync(inSource(name), "utf8"));
+  const code = source.join("\n");
+  const literal = new Set([...code.matchAll(LITERAL)].map((match) => match[1]!));
+  const elsewhere = new Set([...code.replace(LITERAL, "").matchAll(/"([^"\n]+)"/g)].map((match) => match[1]!));
+  const patterns = [...code.matchAll(/`([\w.${}() ?:"]*\$\{[^`]*)`/g)]
+    .map((match) => match[1]!.split(/\$\{[^}]*\}/))
+    .filter((parts) => parts.some((part) => /[a-z]/i.test(part)))
+    .map((parts) => new RegExp(`^${parts.map((part) => part.replace(/[^\w]/g, "\\$&")).join(".+")}$`));
+  return new Set(
+    keys.filter((key) => !literal.has(key) || elsewhere.has(key) || patterns.some((pattern) => pattern.test(key))),
+  );
+}
+
+/**
+ * The texts of each language by themselves. `t("a.key")` becomes `t(12)`, the place of its text: a thousand keys
+ * would be a tenth of the page.
+ */
 function textTables(): Plugin {
   const id = "virtual:texts/";
-  const file = (name: string) => fileURLToPath(new URL(`./src/i18n/${name}.json`, import.meta.url));
-  const read = (name: string) => JSON.parse(readFileSync(file(name), "utf8")) as Record<string, string>;
+  const read = (name: string) =>
+    JSON.parse(readFileSync(inSource(`i18n/${name}.json`), "utf8")) as Record<string, string>;
+  const all = Object.keys(read("en"));
+  const named = namedKeys(all);
+  const keys = [...named, ...all.filter((key) => !named.has(key))];
+  const places = new Map(keys.map((key, at) => [key, at]));
   return {
     name: "text-tables",
+    enforce: "pre",
     resolveId: (wanted) => (wanted.startsWith(id) ? `\0${wanted}` : null),
     load(wanted) {
       if (!wanted.startsWith(`\0${id}`)) return null;
       const name = wanted.slice(id.length + 1);
-      for (const one of ["en", "ja"]) this.addWatchFile(file(one));
-      const keys = Object.keys(read("en"));
-      if (name === "keys") return `export default ${JSON.stringify(keys.join("|"))}.split("|")`;
+      for (const one of ["en", "ja"]) this.addWatchFile(inSource(`i18n/${one}.json`));
+      if (name === "keys") return `export default ${JSON.stringify([...named].join("|"))}.split("|")`;
       const texts = read(name);
       return `export default ${JSON.stringify(keys.map((key) => texts[key]))}`;
+    },
+    transform(code, file) {
+      if (!file.startsWith(inSource("")) || !/\.tsx?$/.test(file)) return null;
+      return code.replace(LITERAL, (whole, key: string) => (places.has(key) ? `t(${places.get(key)}` : whole));
     },
   };
 }
@@ -66,7 +102,10 @@ export default defineConfig({
               test: /[/\\]src[/\\](api|app|auth|i18n|live|ui|runs[/\\]RunsPage)|preact|texts.keys/,
             },
             { name: "work", test: /[/\\]src[/\\](drawing|executions|flows|runs|schedules)[/\\]/ },
-            { name: "operate", test: /[/\\]src[/\\](fleet|limits|metrics|wheels|events|letters|bulk|admin)[/\\]/ },
+            {
+              name: "operate",
+              test: /[/\\]src[/\\](fleet|limits|overview|wheels|events|letters|bulk|admin|alerts)[/\\]/,
+            },
           ],
         },
       },

@@ -108,6 +108,8 @@ async def test_the_full_form_has_params_and_records(gateway: RunningGateway, wor
         ("workflow_yaml_sha256=nobody", []),
         (f"updated_after={NOW + 2}", ["d"]),
         (f"updated_after={NOW + 3}", []),
+        (f"updated_before={NOW + 1}&updated_after=0", ["a"]),
+        (f"updated_after={NOW}&updated_before={NOW + 2}", ["b"]),
         (f"status=PENDING&flow=sample&updated_after={NOW}", ["d"]),
         ("flow=", []),
         ("tag=%00", []),

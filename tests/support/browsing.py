@@ -117,7 +117,7 @@ def until_true(page: Page, expression: str, arg: Any = None) -> None:
 def page_of(
     browser: Browser,
     site: Site,
-    place: str = "",
+    place: str = "#/runs",
     *,
     language: str | None = None,
     theme: Literal["light", "dark"] = "light",

@@ -20,7 +20,7 @@ from support.dashboard_flows import HOSTILE
 from support.wheels import a_wheel_file, wheel_name
 
 SHOWN_HOSTILE = HOSTILE.replace("\x1b", "\\x1b").replace("\u202e", "\\u202e")
-PAGES = ["#/runs", "#/workers?all=1", "#/wheels", "#/metrics"]
+PAGES = ["#/runs", "#/workers?all=1", "#/wheels", "#/overview?range=24h"]
 
 
 def row(page: Page, run_id: str) -> Any:
@@ -226,7 +226,7 @@ def test_what_others_wrote_stays_text(browser: Browser, site: Site) -> None:
         assert page.title() != "owned"
 
 
-# Workers, wheels, metrics
+# Workers, wheels
 
 
 def test_a_worker_is_shown_hidden_and_shown_again(browser: Browser, site: Site) -> None:
@@ -271,17 +271,6 @@ def drop(page: Page, file: Path) -> None:
         [file.name, list(file.read_bytes())],
     )
     page.dispatch_event(".drop", "drop", {"dataTransfer": data})
-
-
-def test_charts_are_drawn_from_what_the_server_counts(browser: Browser, site: Site) -> None:
-    with page_of(browser, site, "#/metrics") as page:
-        expect(page.locator(".figures")).to_contain_text("Workers alive")
-        expect(page.locator(".figure-value").nth(2)).to_have_text("1")
-        expect(page.locator(".chart")).to_have_count(4)
-        site.finished("report")
-        wait = page.locator(".chart", has=page.get_by_role("heading", name="Queue wait"))
-        expect(wait.locator(".legend")).to_contain_text(re.compile(r"median: \d"))
-        keep(page, "metrics")
 
 
 # For everybody

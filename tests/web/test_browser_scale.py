@@ -88,8 +88,8 @@ def test_a_filter_has_its_own_counts_and_back_leads_to_where_one_was(browser: Br
     """D8"""
     with page_of(browser, site) as page:
         page.get_by_label("Flow").fill("flow-7")
-        expect(page.locator(".chip", has_text="Pending")).to_have_text("Pending200")
-        expect(page.locator(".chip").first).to_have_text("All200")
+        expect(page.locator(".chip", has_text="Pending")).to_have_text("Pending 200")
+        expect(page.locator(".chip").first).to_have_text("All 200")
         until_true(page, "document.querySelectorAll('tbody tr').length === 50")
         page.mouse.wheel(0, 20_000)
         until_true(page, "document.querySelectorAll('tbody tr').length >= 100")

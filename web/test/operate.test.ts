@@ -1,11 +1,11 @@
 import { describe, expect, it } from "vitest";
 import { filterOf as auditFilter, changes } from "../src/admin/audit";
 import { bodyOf as keyBody, keyIdOf, standingOf } from "../src/admin/keys";
+import { parse } from "../src/admin/prometheus";
 import { storedIn } from "../src/admin/storage";
 import { scriptOf } from "../src/app/outdated";
 import { bodyOf, secondsLeft, share } from "../src/bulk/bulk";
 import { asFilter, filterOf } from "../src/letters/letters";
-import { parse } from "../src/metrics/prometheus";
 import { matching, toggled } from "../src/runs/selection";
 
 describe("a bulk operation", () => {

@@ -1,14 +1,16 @@
 import { describe, expect, it } from "vitest";
 import type { Schedule, Tick } from "../src/api/client";
 import { knownZone, zonedTime } from "../src/format";
-import { fill, texts } from "../src/i18n";
+import { fill } from "../src/i18n";
+import en from "../src/i18n/en.json";
+import ja from "../src/i18n/ja.json";
 import { laidOver, type Pages, withNext } from "../src/live/paged";
 import { aimOf, definitionOf, isLate, keyOf, reasonOf, standing } from "../src/schedules/schedule";
 import { whenOf } from "../src/schedules/when";
 
 function words(schedule: { cron?: string; every_sec?: number }, language: "en" | "ja" = "en"): string | null {
   const found = whenOf({ cron: null, every_sec: null, ...schedule }, language);
-  return found && fill(texts[language]![found.key], found.values);
+  return found && fill({ en, ja }[language][found.key], found.values);
 }
 
 describe("the times of a schedule, in words", () => {

@@ -1,7 +1,10 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import english from "virtual:texts/en";
+import japanese from "virtual:texts/ja";
+import named from "virtual:texts/keys";
 import { describe, expect, it } from "vitest";
-import { fill, texts } from "../src/i18n";
+import { fill, language, t } from "../src/i18n";
 import en from "../src/i18n/en.json";
 import ja from "../src/i18n/ja.json";
 
@@ -29,9 +32,21 @@ describe("the texts", () => {
     expect(names(ja[key])).toEqual(names(en[key]));
   });
 
-  it("are on the page as they are in the files", () => {
-    expect(texts.en).toEqual(en);
-    expect(texts.ja).toEqual(ja);
+  it.each([
+    ["en", en, english],
+    ["ja", ja, japanese],
+  ] as const)("are on the page as they are in the file of %s", (name, file, built) => {
+    expect([...built].sort()).toEqual(Object.values(file).sort());
+    language.value = name;
+    for (const key of named as (keyof typeof en)[]) expect(t(key)).toBe(file[key]);
+    language.value = "en";
+  });
+
+  it("are there by name where the key is put together", () => {
+    const begun = [...sources().matchAll(/`([\w.]+\.)\$\{/g)].map((match) => match[1]!);
+    const missing = keys.filter((key) => begun.some((start) => key.startsWith(start)) && !named.includes(key));
+    const hasEnd = (key: string) => sources().includes(`"${key}"`);
+    expect(missing.filter((key) => !hasEnd(key))).toEqual([]);
   });
 
   it("are all used", () => {

@@ -97,6 +97,7 @@ def start(  # noqa: PLR0913 - one per filter
     flow: str | None = None,
     tag: str | None = None,
     updated_after: str | None = None,
+    updated_before: str | None = None,
     reason: str | None = None,
     since: str | None = None,
     every: Annotated[Flag, Parameter(name="--all")] = False,
@@ -122,6 +123,8 @@ def start(  # noqa: PLR0913 - one per filter
         Runs or dead letters with this tag.
     updated_after
         Runs that changed after this time, e.g. 2026-12-01T00:00+09:00
+    updated_before
+        Runs that changed before this time.
     reason
         Dead letters with this reason.
     since
@@ -141,6 +144,7 @@ def start(  # noqa: PLR0913 - one per filter
             "flow": flow,
             "tag": tag,
             "updated_after": updated_after,
+            "updated_before": updated_before,
             "reason": reason,
             "since": since,
         }

@@ -322,6 +322,7 @@ def list_vnext(
     *,
     filters: RunFilters = ALL_RUNS,
     updated_after: float | None = None,
+    updated_before: float | None = None,
     cursor: Cursor = None,
     workflow_yaml_sha256: str | None = None,
     shown: Shown = AS_JSON,
@@ -333,6 +334,8 @@ def list_vnext(
     ----------
     updated_after
         Only runs updated after this Unix time.
+    updated_before
+        Only runs updated before this Unix time.
     workflow_yaml_sha256
         Filter by the SHA-256 of the flow.yaml.
     """
@@ -343,6 +346,7 @@ def list_vnext(
         full=filters.full,
         limit=filters.limit,
         updated_after=updated_after,
+        updated_before=updated_before,
         cursor=cursor,
         workflow_yaml_sha256=workflow_yaml_sha256,
     )

@@ -226,6 +226,7 @@ HELP_TEXTS = {
         "runの一覧を1ページと、次のページのcursorを表示します。"
     ),
     "Only runs updated after this Unix time.": "この時刻（UNIX秒）より後に更新されたrunのみ。",
+    "Only runs updated before this Unix time.": "この時刻（UNIX秒）より前に更新されたrunのみ。",
     "Filter by the SHA-256 of the flow.yaml.": "flow.yamlのSHA-256で絞り込みます。",
     "Watch a run.": "runを監視します。",
     "Only changes after this Unix time.": "この時刻（UNIX秒）より後の変化のみ。",

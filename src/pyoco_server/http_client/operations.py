@@ -85,8 +85,8 @@ class AsyncBulk(Calls):
     ) -> BulkOperation:
         """Act on the runs (`redrive`: dead letters) that match the filter now, or on those with these ids.
 
-        `filter`: `status`, `flow`, `tag`, `updated_after`, `workflow_yaml_sha256`; of dead letters `reason`,
-        `tag`, `flow`, `since`. `all`: allows an empty filter.
+        `filter`: `status`, `flow`, `tag`, `updated_after`, `updated_before`, `workflow_yaml_sha256`; of dead
+        letters `reason`, `tag`, `flow`, `since`. `all`: allows an empty filter.
         """
         body = _body(action, filter, ids, is_all=all) | given({"max_per_sec": max_per_sec})
         operation: BulkOperation = await self._call("POST", "/bulk", is_safe=False, json=body)

@@ -227,6 +227,7 @@ class RunCalls(Calls):
         full: bool = False,
         limit: int | None = None,
         updated_after: float | None = None,
+        updated_before: float | None = None,
         cursor: str | None = None,
         workflow_yaml_sha256: str | None = None,
     ) -> RunPage:
@@ -237,6 +238,7 @@ class RunCalls(Calls):
             "tag": tag,
             "limit": limit,
             "updated_after": 0 if updated_after is None else updated_after,
+            "updated_before": updated_before,
             "cursor": cursor,
             "workflow_yaml_sha256": workflow_yaml_sha256,
             **_full(full=full),

@@ -268,12 +268,14 @@ class SqliteRunIndex:
 
     @_or_lost
     def counts_within(self, wanted: RunFilter, most: int) -> dict[RunStatus, int]:
-        """Runs of each status with the flow and the tag that are wanted, counted up to `most`."""
+        """Runs of each status with the flow, the tag and the times that are wanted, counted up to `most`."""
         self._write_waiting()
         name = list_name(self._scope(wanted.tenant_id), wanted.flow, wanted.tag, None)
-        count = "SELECT COUNT(*) FROM (SELECT 1 FROM listed WHERE list = ? AND status = ? LIMIT ?)"
+        within, values = _within(wanted, None)
+        found = f"SELECT 1 FROM listed WHERE list = ? AND status = ?{within} LIMIT ?"  # noqa: S608
+        count = f"SELECT COUNT(*) FROM ({found})"  # noqa: S608
         return {
-            status: self._db.execute(count, (name, code, most)).fetchone()[0]
+            status: self._db.execute(count, (name, code, *values, most)).fetchone()[0]
             for status, code in STATUS_CODES.items()
         }
 
@@ -473,6 +475,9 @@ def _within(wanted: RunFilter, after: Place | None) -> tuple[str, list[object]]:
     if wanted.updated_after is not None:
         text += " AND changed_at > ?"
         values.append(wanted.updated_after)
+    if wanted.updated_before is not None:
+        text += " AND changed_at < ?"
+        values.append(wanted.updated_before)
     if after is not None:
         text += " AND (changed_at, key) < (?, ?)"
         values += [after.updated_at, key_of(after.run_id)]

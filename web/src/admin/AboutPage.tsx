@@ -3,9 +3,9 @@ import { settings } from "../app/settings";
 import { bytes, tickLabel, visible } from "../format";
 import { t } from "../i18n";
 import { usePolling } from "../live/usePolling";
-import { parse } from "../metrics/prometheus";
 import { DataTable, Facts } from "../ui/DataTable";
 import { Problem } from "../ui/texts";
+import { parse } from "./prometheus";
 import { KEPT, type Stored, storedIn } from "./storage";
 
 const DAY_SEC = 86_400;

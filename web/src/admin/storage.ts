@@ -1,6 +1,6 @@
 /** What is kept for how long, and what takes the space. */
 import type { Retention } from "../app/settings";
-import type { Sample } from "../metrics/prometheus";
+import type { Sample } from "./prometheus";
 
 export const KEPT: readonly { name: keyof Retention; setting: string }[] = [
   { name: "runs", setting: "PYOCO_RUNS_RETENTION_SEC" },

@@ -75,7 +75,9 @@ export interface paths {
         };
         /**
          * List runs, newest first
-         * @description An array; with `updated_after`, `cursor` or `workflow_yaml_sha256`: an object with `next_cursor`.
+         * @description An array; with `updated_after`, `updated_before`, `cursor` or `workflow_yaml_sha256`: an object.
+         *
+         *     The object has `items` and `next_cursor`.
          */
         get: operations["list_runs_runs_get"];
         put?: never;
@@ -98,7 +100,7 @@ export interface paths {
          * Watch the list of runs (server-sent events)
          * @description `runs` events: changed `items`, `removed` run ids, `counts` by status; at least one every 1.5 s.
          *
-         *     Within `flow` and `tag`, up to 10,000 runs of a status are counted; `items` are of all runs.
+         *     Within a filter, up to 10,000 runs of a status are counted; `items` are of all runs.
          *
          *     The first event has only the counts: read the list after it, then apply `items`.
          *     `is_partial`: more has changed than the event contains; read the list again.
@@ -4195,6 +4197,8 @@ export interface operations {
                 tag?: string | null;
                 /** @description Filter by last update, Unix time in seconds */
                 updated_after?: number | null;
+                /** @description Filter by last update, Unix time in seconds */
+                updated_before?: number | null;
                 /** @description next_cursor of the previous page */
                 cursor?: string | null;
                 /** @description Filter by the hash of the flow.yaml */
@@ -4444,6 +4448,10 @@ export interface operations {
                 flow?: string | null;
                 /** @description Count only runs with this `tag` or among `tags` */
                 tag?: string | null;
+                /** @description Count only runs updated after this Unix time */
+                updated_after?: number | null;
+                /** @description Count only runs updated before this Unix time */
+                updated_before?: number | null;
             };
             header?: never;
             path?: never;
@@ -11325,6 +11333,8 @@ export interface operations {
                         tag?: string | null;
                         /** Updated After */
                         updated_after?: number | string | null;
+                        /** Updated Before */
+                        updated_before?: number | string | null;
                         /** Workflow Yaml Sha256 */
                         workflow_yaml_sha256?: string | null;
                         reason?: ("invalid_job" | "flow_not_found" | "execution_error" | "max_deliver") | null;

@@ -11,7 +11,7 @@ import { Dialog } from "../ui/Dialog";
 import { Glyph, type IconName, Logo } from "../ui/icons";
 import { toast } from "../ui/toasts";
 import { link, place } from "./router";
-import { GROUPS, SECTIONS, type Section, sectionOf } from "./sections";
+import { GROUPS, HOME, SECTIONS, type Section, sectionOf } from "./sections";
 import { settings } from "./settings";
 import { standing } from "./standing";
 import { chooseTheme, THEMES, type Theme, theme } from "./theme";
@@ -19,7 +19,7 @@ import { detail } from "./title";
 import { isUtc, shownZone, switchZone } from "./zone";
 
 function current(): Section | undefined {
-  return sectionOf(place.value.path[0] ?? "runs");
+  return sectionOf(place.value.path[0] ?? HOME);
 }
 
 export function Sidebar() {
@@ -39,7 +39,7 @@ export function Sidebar() {
 
 function Brand() {
   return (
-    <a class="brand" href={link(["runs"])}>
+    <a class="brand" href={link([])}>
       <Logo />
       <span class="wordmark">
         pyoco<span>server</span>
@@ -96,7 +96,7 @@ function WaitsBadge() {
   );
 }
 
-const BOTTOM = ["runs", "executions", "waits"];
+const BOTTOM = [HOME, "runs", "waits"];
 
 /** On a phone: the sections that are needed on the way, and the way to the others. */
 export function BottomBar() {

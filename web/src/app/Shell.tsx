@@ -4,14 +4,13 @@ import { apiKey, needsKey } from "../auth/session";
 import { useInbox } from "../executions/waits/inbox";
 import { language, t } from "../i18n";
 import { delaySec } from "../live/freshness";
-import { collect } from "../metrics/history";
 import { Glyph } from "../ui/icons";
 import { Empty } from "../ui/texts";
 import { Toasts } from "../ui/toasts";
 import { BottomBar, Sidebar, TopBar } from "./Frame";
 import { useHealth } from "./health";
 import { link, place, returnedTo } from "./router";
-import { sectionOf } from "./sections";
+import { HOME, sectionOf } from "./sections";
 import { canAct, standing } from "./standing";
 import { detail } from "./title";
 
@@ -50,9 +49,8 @@ function skip(event: Event): void {
 }
 
 function Content() {
-  const [path = "runs", id] = place.value.path;
+  const [path = HOME, id] = place.value.path;
   const section = sectionOf(path);
-  useEffect(collect, []);
   useInbox();
   useHealth();
   const title = detail.value ?? (section ? t(section.title) : "404");

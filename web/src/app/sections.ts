@@ -16,6 +16,9 @@ export interface Section {
   hasBadge?: boolean;
 }
 
+/** What `/` shows. */
+export const HOME = "overview";
+
 const executions = () => import("../executions/pages");
 const schedules = () => import("../schedules/pages");
 const flows = () => import("../flows/pages");
@@ -29,6 +32,12 @@ export const GROUPS: { title: Key; sections: Section[] }[] = [
   {
     title: "nav.observe",
     sections: [
+      {
+        path: HOME,
+        title: "nav.overview",
+        icon: "chart",
+        Page: onDemand(async () => (await import("../overview/OverviewPage")).OverviewPage),
+      },
       {
         path: "runs",
         title: "nav.runs",
@@ -49,12 +58,6 @@ export const GROUPS: { title: Key; sections: Section[] }[] = [
         icon: "inbox",
         Page: onDemand(async () => (await executions()).WaitsPage),
         hasBadge: true,
-      },
-      {
-        path: "metrics",
-        title: "nav.metrics",
-        icon: "chart",
-        Page: onDemand(async () => (await import("../metrics/MetricsPage")).MetricsPage),
       },
     ],
   },
@@ -157,7 +160,7 @@ export const GROUPS: { title: Key; sections: Section[] }[] = [
 export const SECTIONS = GROUPS.flatMap((group) => group.sections);
 
 /** Addresses of before, which people have bookmarked. */
-const MOVED: { [path: string]: string } = { workers: "queues" };
+const MOVED: { [path: string]: string } = { workers: "queues", metrics: HOME };
 
 export function sectionOf(path: string): Section | undefined {
   return SECTIONS.find((section) => section.path === (MOVED[path] ?? path));

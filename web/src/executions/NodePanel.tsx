@@ -87,7 +87,7 @@ export function NodePanel({
           <Value title={t("node.resumedWith")} value={node.resume_data} />
         )}
         {node?.error?.details != null && <Value title={t("node.errorDetails")} value={node.error.details} />}
-        {node?.metrics && <Value title={t("nav.metrics")} value={node.metrics} />}
+        {node?.metrics && <Value title={t("node.metrics")} value={node.metrics} />}
       </div>
     </section>
   );

@@ -7,19 +7,18 @@ import { type Language, settings } from "../app/settings";
 import type en from "./en.json";
 
 export type Key = keyof typeof en;
-export type Texts = Record<Key, string>;
 
 export const LANGUAGES: Record<Language, { name: string; load: () => Promise<{ default: string[] }> }> = {
   ja: { name: "日本語", load: () => import("virtual:texts/ja") },
   en: { name: "English", load: () => import("virtual:texts/en") },
 };
 
-/** Of the languages that were needed so far. */
-export const texts: Partial<Record<Language, Texts>> = {};
+/** Of the languages that were needed so far, in the order of the build. */
+const texts: Partial<Record<Language, string[]>> = {};
+const places = new Map(keys.map((key, at) => [key, at]));
 
 export async function loadTexts(wanted: Language): Promise<void> {
-  const found = (await LANGUAGES[wanted].load()).default;
-  texts[wanted] = Object.fromEntries(keys.map((key, at) => [key, found[at]])) as Texts;
+  texts[wanted] = (await LANGUAGES[wanted].load()).default;
 }
 
 function initial(): Language {
@@ -40,9 +39,10 @@ effect(() => {
   if (typeof document !== "undefined") document.documentElement.lang = language.value;
 });
 
-/** The text of a key; `{name}` in it is replaced. */
+/** The text of a key; `{name}` in it is replaced. Where the key is written out, the build has put its place there. */
 export function t(key: Key, values: Record<string, string | number> = {}): string {
-  return fill(texts[language.value]![key], values);
+  const at = typeof key === "number" ? key : places.get(key)!;
+  return fill(texts[language.value]![at]!, values);
 }
 
 export function fill(text: string, values: Record<string, string | number>): string {

@@ -10,7 +10,7 @@ import { Glyph } from "../ui/icons";
 import { FilterForm, ListPage, StatusChips } from "../ui/ListPage";
 import { FilterInput, Progress } from "../ui/lists";
 import { Status, toneOf } from "../ui/Status";
-import { Age, Command, Empty, RunId, Tags, Took } from "../ui/texts";
+import { Age, Command, Empty, Moment, RunId, Tags, Took } from "../ui/texts";
 import { filtersOf, isMore, LIVE_ROWS, type RunFilters, STATUSES } from "./list";
 import { SelectionBar } from "./SelectionBar";
 import { SubmitDialog } from "./SubmitDialog";
@@ -25,6 +25,7 @@ export function RunsPage() {
   const filters = filtersOf(place.value.query);
   const { list, counts, isLoaded, error, more, release } = useRunList(filters);
   const [isSubmitting, setSubmitting] = useState(false);
+  const { status: _, ...rest } = filters;
   const isFiltered = Object.values(filters).some(Boolean);
   const selection = useSelection(JSON.stringify(filters));
   return (
@@ -38,9 +39,9 @@ export function RunsPage() {
               section="runs"
               statuses={STATUSES}
               counts={counts}
-              {...(filters.flow || filters.tag ? { most: COUNTED } : {})}
+              {...(Object.values(rest).some(Boolean) ? { most: COUNTED } : {})}
               status={filters.status}
-              rest={{ flow: filters.flow, tag: filters.tag }}
+              rest={rest}
             />
             <Filters filters={filters} isFiltered={isFiltered} />
             {selection.size > 0 && (
@@ -95,6 +96,20 @@ function Filters({ filters, isFiltered }: { filters: RunFilters; isFiltered: boo
         <span>{t("runs.filter.tag")}</span>
         <FilterInput value={filters.tag} hint="" onChange={(tag) => change({ tag })} />
       </label>
+      {(filters.since || filters.until) && (
+        <button
+          type="button"
+          class="chip"
+          aria-label={t("runs.filter.anyTime")}
+          title={t("runs.filter.anyTime")}
+          onClick={() => change({ since: undefined, until: undefined })}
+        >
+          <Glyph name="clock" />
+          {filters.since && <Moment at={Number(filters.since)} />} –{" "}
+          {filters.until && <Moment at={Number(filters.until)} />}
+          <Glyph name="close" size={12} />
+        </button>
+      )}
     </FilterForm>
   );
 }

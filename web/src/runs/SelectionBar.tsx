@@ -5,7 +5,7 @@ import type { Wanted } from "../bulk/bulk";
 import { count } from "../format";
 import { language, t } from "../i18n";
 import { Act } from "../ui/Act";
-import type { RunFilters } from "./list";
+import { queryOf, type RunFilters } from "./list";
 import { idsOf, matching, type Selecting } from "./selection";
 import type { Counts } from "./useRunList";
 
@@ -34,7 +34,7 @@ export function SelectionBar({
   const [wanted, setWanted] = useState<Wanted | null>(null);
   const all = count(matching(counts, filters.status), language.value);
   const isPageFull = rows.length > 0 && rows.every((run) => selection.has(run.run_id));
-  const items = selection.isAll ? { filter: { ...filters } } : { ids: [...selection.ids] };
+  const items = selection.isAll ? { filter: queryOf(filters) } : { ids: [...selection.ids] };
   return (
     <div class="selection" role="region" aria-label={t("bulk.selection")}>
       <p aria-live="polite">

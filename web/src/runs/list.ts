@@ -7,7 +7,12 @@ export interface RunFilters {
   status?: RunStatus | undefined;
   flow?: string | undefined;
   tag?: string | undefined;
+  /** Unix seconds: changed within this time, which for ended runs is when they ended. */
+  since?: string | undefined;
+  until?: string | undefined;
 }
+
+const SECONDS = /^\d+(\.\d+)?$/;
 
 export interface RunList {
   rows: readonly RunSummary[];
@@ -34,6 +39,17 @@ export function filtersOf(query: Record<string, string>): RunFilters {
     status: STATUSES.find((status) => status === query.status),
     flow: query.flow || undefined,
     tag: query.tag || undefined,
+    since: SECONDS.test(query.since ?? "") ? query.since : undefined,
+    until: SECONDS.test(query.until ?? "") ? query.until : undefined,
+  };
+}
+
+/** As the server's lists and operations take them. */
+export function queryOf({ since, until, ...rest }: RunFilters) {
+  return {
+    ...rest,
+    ...(since ? { updated_after: Number(since) } : {}),
+    ...(until ? { updated_before: Number(until) } : {}),
   };
 }
 
@@ -41,7 +57,9 @@ export function matches(run: RunSummary, filters: RunFilters): boolean {
   return (
     (!filters.status || run.status === filters.status) &&
     (!filters.flow || run.flow_name === filters.flow) &&
-    (!filters.tag || run.tag === filters.tag || (run.tags ?? []).includes(filters.tag))
+    (!filters.tag || run.tag === filters.tag || (run.tags ?? []).includes(filters.tag)) &&
+    (!filters.since || run.updated_at > Number(filters.since)) &&
+    (!filters.until || run.updated_at < Number(filters.until))
   );
 }
 

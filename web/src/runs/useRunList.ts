@@ -9,6 +9,7 @@ import {
   firstPage,
   LIVE_ROWS,
   type ListChange,
+  queryOf,
   type RunFilters,
   type RunList,
   released,
@@ -49,7 +50,7 @@ async function page(
   limit = PAGE,
 ): Promise<{ items: RunSummary[]; next_cursor: string | null }> {
   // With `updated_after` the answer is a page; without it, a bare array.
-  const query = { ...filters, cursor, limit, updated_after: 0, stale: "ok" as const };
+  const query = { updated_after: 0, ...queryOf(filters), cursor, limit, stale: "ok" as const };
   const found = (await get("/runs", { query, signal })) as Schemas["RunPage"];
   return { items: found.items as RunSummary[], next_cursor: found.next_cursor };
 }
@@ -65,7 +66,7 @@ function listSubject(filters: RunFilters): Subject<RunListState> {
     },
     watch: {
       path: "/runs/watch",
-      options: { query: { flow: filters.flow, tag: filters.tag } },
+      options: { query: queryOf({ ...filters, status: undefined }) },
       apply: (known, { data }: LiveEvent) => {
         const event = data as ListEvent;
         const hasChanges = event.items.length > 0 || event.removed.length > 0;

@@ -86,8 +86,7 @@ export function StatusChips({
   return (
     <nav class="chips" aria-label={t(`${section}.byStatus`)}>
       <a class="chip" href={link([section], rest)} aria-current={chosen ? undefined : "true"}>
-        {t("runs.all")}
-        <Count value={isKnown ? all : undefined} {...limit} />
+        {t("runs.all")} <Count value={isKnown ? all : undefined} {...limit} />
       </a>
       {children}
       {statuses.map((status) => (
@@ -98,8 +97,7 @@ export function StatusChips({
           aria-current={chosen === status ? "true" : undefined}
         >
           <StatusIcon state={status} />
-          {t(`state.${status}`)}
-          <Count value={isKnown ? (counts[status] ?? 0) : undefined} {...limit} />
+          {t(`state.${status}`)} <Count value={isKnown ? (counts[status] ?? 0) : undefined} {...limit} />
         </a>
       ))}
     </nav>

@@ -39,11 +39,14 @@ const SHAPES = {
       <path d="M4.500 11.500l7-7" class="line" />
     </>
   ),
-  // A raised triangle: somebody is needed.
+  // A speech bubble: somebody is asked.
   waiting: (
     <>
-      <path d="M8 1.800l6.700 11.900H1.300z" class="solid" />
-      <path d="M8 6v3.600M8 11.500v.4" class="cut" />
+      <path
+        d="M3.800 2h8.400a2.300 2.300 0 0 1 2.300 2.300v4.400a2.300 2.300 0 0 1-2.300 2.300H8.300L4.800 14.200V11h-1a2.300 2.300 0 0 1-2.300-2.300V4.300A2.300 2.300 0 0 1 3.800 2z"
+        class="solid"
+      />
+      <path d="M5 6.500h.1M8 6.500h.1M11 6.500h.1" class="cut" />
     </>
   ),
   // A dot: nobody came by here.

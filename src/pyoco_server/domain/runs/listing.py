@@ -24,6 +24,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     flow: str | None = None
     tag: str | None = None
     updated_after: float | None = None
+    updated_before: float | None = None
     workflow_yaml_sha256: str | None = None
 
 
@@ -140,7 +141,7 @@ def place_of(cursor: str, of: str) -> Place:
 
 
 def _digest(wanted: RunFilter) -> str:
-    """Without `updated_after`, which a polling client may change between pages."""
+    """Without times, which a polling client may change between pages."""
     return digest_of(wanted.tenant_id, wanted.status, wanted.flow, wanted.tag, wanted.workflow_yaml_sha256)
 
 

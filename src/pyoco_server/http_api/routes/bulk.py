@@ -46,7 +46,8 @@ ItemId = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
 
 
 class BulkFilter(Body):
-    """Runs: `status`, `flow`, `tag`, `updated_after`, `workflow_yaml_sha256`, as for `GET /runs`.
+    """Runs: `status`, `flow`, `tag`, `updated_after`, `updated_before`, `workflow_yaml_sha256`, as for
+    `GET /runs`.
 
     Dead letters, for `redrive`: `reason`, `tag`, `flow`, `since`, as for `GET /dead-letters`.
     """
@@ -55,12 +56,13 @@ class BulkFilter(Body):
     flow: str | None = None
     tag: str | None = None
     updated_after: Timestamp | None = None
+    updated_before: Timestamp | None = None
     workflow_yaml_sha256: str | None = None
     reason: DlqReason | None = None
     since: Timestamp | None = None
 
 
-_OF_RUNS = frozenset({"status", "updated_after", "workflow_yaml_sha256"})
+_OF_RUNS = frozenset({"status", "updated_after", "updated_before", "workflow_yaml_sha256"})
 _OF_LETTERS = frozenset({"reason", "since"})
 
 
@@ -101,6 +103,7 @@ class BulkStartRequest(Body):
                 flow=found.flow,
                 tag=found.tag,
                 updated_after=_seconds(found.updated_after),
+                updated_before=_seconds(found.updated_before),
                 workflow_yaml_sha256=found.workflow_yaml_sha256,
             ),
             letters=LetterFilter(

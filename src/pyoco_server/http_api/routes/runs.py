@@ -297,6 +297,9 @@ async def list_runs(  # noqa: PLR0913 - the filters of the contract
     updated_after: Annotated[
         float | None, Query(allow_inf_nan=False, description="Filter by last update, Unix time in seconds")
     ] = None,
+    updated_before: Annotated[
+        float | None, Query(allow_inf_nan=False, description="Filter by last update, Unix time in seconds")
+    ] = None,
     cursor: Annotated[str | None, Query(description="next_cursor of the previous page")] = None,
     workflow_yaml_sha256: Annotated[
         str | None, Query(description="Filter by the hash of the flow.yaml")
@@ -307,18 +310,22 @@ async def list_runs(  # noqa: PLR0913 - the filters of the contract
     ] = [],  # noqa: B006 - FastAPI's form of a default
     stale: Stale = None,
 ) -> Response:
-    """An array; with `updated_after`, `cursor` or `workflow_yaml_sha256`: an object with `next_cursor`."""
+    """An array; with `updated_after`, `updated_before`, `cursor` or `workflow_yaml_sha256`: an object.
+
+    The object has `items` and `next_cursor`.
+    """
     wanted = RunFilter(
         tenant_id=caller_of(request).tenant_id,
         status=status,
         flow=flow,
         tag=tag,
         updated_after=updated_after,
+        updated_before=updated_before,
         workflow_yaml_sha256=workflow_yaml_sha256,
     )
     reading = reading_of(request, stale)
     page = await reading.levels.runs.list(wanted, cursor, limit, full=bool(include))
-    if (updated_after, cursor, workflow_yaml_sha256) == (None, None, None):
+    if all(one is None for one in (updated_after, updated_before, cursor, workflow_yaml_sha256)):
         return reading.marked(json_response(items_of(page.items)))
     return reading.marked(json_response(page_view(page.items, page.next_cursor)))
 
@@ -334,16 +341,28 @@ async def watch_runs(
     *,
     flow: Annotated[str | None, Query(description="Count only runs of this flow")] = None,
     tag: Annotated[str | None, Query(description="Count only runs with this `tag` or among `tags`")] = None,
+    updated_after: Annotated[
+        float | None, Query(allow_inf_nan=False, description="Count only runs updated after this Unix time")
+    ] = None,
+    updated_before: Annotated[
+        float | None, Query(allow_inf_nan=False, description="Count only runs updated before this Unix time")
+    ] = None,
 ) -> Response:
     """`runs` events: changed `items`, `removed` run ids, `counts` by status; at least one every 1.5 s.
 
-    Within `flow` and `tag`, up to 10,000 runs of a status are counted; `items` are of all runs.
+    Within a filter, up to 10,000 runs of a status are counted; `items` are of all runs.
 
     The first event has only the counts: read the list after it, then apply `items`.
     `is_partial`: more has changed than the event contains; read the list again.
     """
     caller = caller_of(request)
-    counted = RunFilter(tenant_id=caller.tenant_id, flow=flow, tag=tag)
+    counted = RunFilter(
+        tenant_id=caller.tenant_id,
+        flow=flow,
+        tag=tag,
+        updated_after=updated_after,
+        updated_before=updated_before,
+    )
     watching = reading_of(request).levels.runs.watch_list.watching(caller, counted)
     return EventStream(list_events(watching))
 

@@ -326,7 +326,7 @@ class WatchRuns:
     async def watching(self, caller: Caller, counted: RunFilter) -> AsyncIterator[AsyncIterator[ListChange]]:
         """Register a watcher and return its events. Raises GatewayOverloaded.
 
-        `counted`: the runs to count, by flow and tag. Changes are those of all runs.
+        `counted`: the runs to count, by flow, tag and times. Changes are those of all runs.
         """
         with self._hub.watching_list(lambda change: self._sees(caller, change)) as watcher:
             async with aclosing(self._events(counted, watcher)) as events:
@@ -346,7 +346,7 @@ class WatchRuns:
         return ListChange(changed, news.removed, self._counts(counted), news.is_partial)
 
     def _counts(self, counted: RunFilter) -> dict[RunStatus, int]:
-        if counted.flow is None and counted.tag is None:
+        if counted == RunFilter(tenant_id=counted.tenant_id):
             return self._index.counts(counted.tenant_id)
         return self._index.counts_within(counted, MAX_COUNTED)
 
