@@ -23,6 +23,7 @@ from pyoco_server.domain.schedules.views import (
 )
 from pyoco_server.errors import (
     InvalidListQuery,
+    InvalidRequest,
     RequestTooLarge,
     ScheduleNotFound,
     TimersUnsupported,
@@ -41,12 +42,17 @@ from pyoco_server.http_api.bodies import (
 )
 from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with, schema_of
 from pyoco_server.http_api.gateway import gateway_of, levels_of
-from pyoco_server.http_api.middleware import author_of, caller_of
+from pyoco_server.http_api.middleware import author_of, caller_of, header_of
+from pyoco_server.http_api.routes.runs import IDEMPOTENCY_KEY_DOCS
 from pyoco_server.http_api.views import json_response
 
 MAX_BODY_BYTES = 300 * 1024
 MAX_PREVIEW = 1_000
 MAX_REASON = 2_000
+_TRIGGER_KEY_DOCS = {
+    **IDEMPOTENCY_KEY_DOCS,
+    "description": "Requests with the same key start one tick, for 24 hours.",
+}
 
 router = APIRouter(tags=["schedules"], route_class=StrictRoute, responses=EVERYWHERE)
 lists = APIRouter(
@@ -216,18 +222,25 @@ async def resume_schedule(request: Request, schedule_id: str) -> Response:
     summary="Start a tick now",
     responses={
         **answers_like(schema_of(ScheduleTriggered)),
-        **answers_with(ScheduleNotFound, WorkflowConflict),
+        **answers_with(InvalidRequest, ScheduleNotFound, WorkflowConflict),
     },
+    openapi_extra={"parameters": [_TRIGGER_KEY_DOCS]},
 )
 @needs(Scope.OPERATE, audit="schedule.trigger")
 async def trigger_schedule(request: Request, schedule_id: str) -> Response:
     """Whatever runs, and whether the schedule is paused."""
-    tick = tick_view(await levels_of(request).schedules.manage.trigger(schedule_id, author_of(request)))
-    return json_response(
+    key = header_of(request.scope, b"idempotency-key")
+    manage = levels_of(request).schedules.manage
+    started, is_replayed = await manage.trigger(schedule_id, author_of(request), key)
+    tick = tick_view(started)
+    response = json_response(
         ScheduleTriggered(
             schedule_id=schedule_id, due_at=tick.due_at, run_id=tick.run_id, execution_id=tick.execution_id
         )
     )
+    if is_replayed:
+        response.headers["Idempotent-Replayed"] = "true"
+    return response
 
 
 @router.post(
