@@ -38,7 +38,7 @@ class Installation:
 
     def start_worker(self, name: str, *options: str) -> None:
         command = [sys.executable, "-m", "pyoco_server.cli.worker", "--flow-resolver", FLOWS]
-        child = _start([*command, "--worker-id", name, *options], self.environment)
+        child = _start([*command, "--worker-id", name, *options], self.environment, self.data)
         self.children.append(child)
         self.pids[name] = child.pid
         with httpx2.Client(base_url=self.url) as http:
@@ -48,7 +48,7 @@ class Installation:
         """Its URL."""
         url = f"http://{HOST}:{free_port(HOST)}"
         command = [sys.executable, "-m", "pyoco_server.cli.server", "up", "--port", url.rpartition(":")[2]]
-        child = _start(command, self.environment)
+        child = _start(command, self.environment, self.data)
         self.children.append(child)
         self.pids[name] = child.pid
         wait_until(lambda: _is_ready(url))
@@ -79,7 +79,7 @@ def installation(durability: Durability, **settings: str) -> Iterator[Installati
         port = free_port(HOST)
         environment = {**os.environ, "PYOCO_NATS_URL": nats.url, **settings}
         command = [sys.executable, "-m", "pyoco_server.cli.server", "up", "--port", str(port)]
-        gateway = _start(command, environment)
+        gateway = _start(command, environment, Path(directory))
         pids = {"gateway": gateway.pid, "nats": nats.pid}
         whole = Installation(port, nats.url, pids, environment, Path(directory), [gateway])
         try:
@@ -105,11 +105,12 @@ def _is_ready(url: str) -> bool:
         return False
 
 
-def _start(command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+def _start(command: list[str], environment: dict[str, str], directory: Path) -> subprocess.Popen[bytes]:
+    """`directory`: of its own, because Python would import what others leave in a shared one."""
     return subprocess.Popen(
         command,
         env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        cwd=tempfile.gettempdir(),
+        cwd=directory,
     )

@@ -1,5 +1,6 @@
 """Schedules over HTTP: define, fire, pause, trigger, backfill, preview, and what is refused."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.runs.model import RunStatus
+from pyoco_server.domain.schedules.model import PAGE
 from pyoco_server.errors import ConfigError, TimersUnsupported
 from pyoco_server.http_api import create_app
 from pyoco_server.wiring.event_level import default_timezone
@@ -139,6 +141,38 @@ async def test_a_trigger_starts_a_run_now(gateway: TimedGateway) -> None:
         (True, "STARTED", NOW)
     ] * 2
     assert len({tick["run_id"] for tick in ticks}) == 2
+
+
+async def test_a_trigger_with_a_known_key_starts_nothing(gateway: TimedGateway) -> None:
+    await gateway.put(overlap="allow", catch_up="all")
+    send = partial(gateway.client.post, "/schedules/nightly/trigger")
+    first = await send(headers={"Idempotency-Key": "one"})
+    gateway.clock.now = NOW + 5
+    again, other = [await send(headers={"Idempotency-Key": key}) for key in ("one", "two")]
+    assert again.json() == first.json()
+    assert again.headers["Idempotent-Replayed"] == "true"
+    assert "Idempotent-Replayed" not in first.headers
+    assert other.json()["run_id"] != first.json()["run_id"]
+    refused = await send(headers={"Idempotency-Key": "x" * 256})
+    assert (refused.status_code, "Idempotency-Key" in refused.text) == (422, True)
+    gateway.clock.now = NOW + 60 * PAGE
+    await gateway.has_ticks(PAGE + 2)  # its record is in a page of the history
+    replayed = await send(headers={"Idempotency-Key": "one"})
+    assert replayed.json() == first.json()
+    manual = [tick for tick in await gateway.ticks() if tick.get("manual")]
+    assert len(manual) == 2
+
+
+async def test_two_triggers_with_one_key_at_the_same_time_start_one_run(gateway: TimedGateway) -> None:
+    await gateway.put()
+    sent = [
+        gateway.client.post("/schedules/nightly/trigger", headers={"Idempotency-Key": "one"})
+        for _ in range(8)
+    ]
+    answers = await asyncio.gather(*sent)
+    assert len({answer.json()["run_id"] for answer in answers}) == 1
+    assert sum("Idempotent-Replayed" not in answer.headers for answer in answers) == 1
+    assert len(await gateway.ticks()) == 1
 
 
 async def test_a_queued_tick_starts_as_soon_as_the_run_has_ended(gateway: TimedGateway) -> None:

@@ -20,13 +20,21 @@ def world_of(seed: int) -> tuple[World, list[str]]:
 @pytest.mark.parametrize("share", shares(5, slow=40, long=300, share=5))
 def test_every_due_tick_has_one_record_and_at_most_one_run(share: range) -> None:
     hurt: Counter[str] = Counter()
+    healthy_ticks = 0
     for seed in share:
         world, broken = world_of(seed)
         assert broken == [], f"PYOCO_TEST_SEED={seed}: {broken[:5]}"
         assert len(world.schedule_clients.kept) == 2
         hurt += world.hurt
+        healthy_ticks += world.schedule_clients.healthy_ticks
     if len(share) > 5:
         assert hurt["kill g"]
+    assert healthy_ticks or len(share) == 1, "none whose lateness was looked at"
+
+
+def test_late_ticks_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(World, "_lateness", lambda _: 2.0)
+    assert any("late in a healthy world" in one for seed in range(10) for one in world_of(seed)[1])
 
 
 def test_a_gateway_that_believes_every_timer_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -242,7 +242,8 @@ class LimitWorld:
         self.is_hurting = False
         await self._settle()
         for keeper in keepers:
-            keeper.cancel()
+            if not keeper.cancel():
+                keeper.result()  # a gateway or a worker ended with an error
         return [*self.problems, *self._broken()]
 
     async def _keep_gateway(self, name: str) -> None:

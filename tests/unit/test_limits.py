@@ -326,7 +326,7 @@ async def test_a_deletion_that_is_answered_late_leaves_what_was_defined_since() 
         board.forget_definition(key, 2)
         defined(board, limit, 3)
 
-    limits.remove = removed_and_defined_elsewhere  # type: ignore[method-assign]
+    limits.remove = removed_and_defined_elsewhere  # type: ignore[assignment, method-assign]
     manage = ManageLimits(limits, board, Mock(), lambda: NOW, lambda: "id", AsyncMock())
     await manage.delete(limit.name, ANONYMOUS)
     assert board.limit(OF) is not None

@@ -237,7 +237,9 @@ def test_failures_in_a_row_pause_a_schedule_and_a_success_resets_the_count() -> 
 
 
 def test_a_trigger_ignores_overlap_and_pause() -> None:
-    found = triggered(paused(attend(schedule(), {}, NOW + 60), None, NOW + 61), "x", NOW + 62)
+    found = triggered(
+        paused(attend(schedule(), {}, NOW + 60), None, NOW + 61), Due(NOW + 62, "x", manual=True), NOW + 62
+    )
     assert found.ticks[-1].manual
     assert found.ticks[-1].status is STARTED
     assert found.next_due_at == NOW + 120
@@ -444,7 +446,7 @@ def test_every_tick_has_exactly_one_record(
             case "resume":
                 found = resumed(found, now)
             case "trigger":
-                found = triggered(found, str(now), now)
+                found = triggered(found, Due(now, str(now), manual=True), now)
             case "put":
                 found = changed(found, replace(wanted, description=str(now)), None, now)
             case _:

@@ -139,9 +139,21 @@ def resume(schedule_id: ScheduleId, *, shown: Shown = AS_JSON, client: Client) -
 
 
 @app.command
-def trigger(schedule_id: ScheduleId, *, shown: Shown = AS_JSON, client: Client) -> None:
-    """Start a tick now."""
-    shown.one(client.schedules.trigger(schedule_id), *_STARTED)
+def trigger(
+    schedule_id: ScheduleId,
+    *,
+    idempotency_key: str | None = None,
+    shown: Shown = AS_JSON,
+    client: Client,
+) -> None:
+    """Start a tick now.
+
+    Parameters
+    ----------
+    idempotency_key
+        Idempotency key; repeated calls with the same key take effect once.
+    """
+    shown.one(client.schedules.trigger(schedule_id, idempotency_key=idempotency_key), *_STARTED)
 
 
 @app.command

@@ -74,9 +74,11 @@ class AsyncSchedules(Calls):
         """Nothing is caught up."""
         return await self._dict("POST", _path(schedule_id, "/resume"))
 
-    async def trigger(self, schedule_id: str) -> Answer:
-        """Start a tick now: `run_id` or `execution_id`."""
-        return await self._dict("POST", _path(schedule_id, "/trigger"), is_safe=False)
+    async def trigger(self, schedule_id: str, *, idempotency_key: str | None = None) -> Answer:
+        """Start a tick now: `run_id` or `execution_id`. Calls with the same key start one, for 24 hours."""
+        headers = given({"Idempotency-Key": idempotency_key})
+        is_safe = idempotency_key is not None
+        return await self._dict("POST", _path(schedule_id, "/trigger"), is_safe=is_safe, headers=headers)
 
     async def ticks(self, schedule_id: str, cursor: str | None = None, limit: int | None = None) -> Answer:
         """The history, newest first: `items` and `next_cursor`."""

@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 
 from pyoco_server import tracing
 from pyoco_server.domain.runs.changes import Refusal, RunChange, decide
+from pyoco_server.domain.runs.claims import IdempotencyClaim
 from pyoco_server.domain.runs.jobs import Job, job_of_next_try
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.errors import NatsUnavailable
@@ -96,6 +97,24 @@ async def write(store: Store[T], key: str, value: T, current: Versioned[T] | Non
     if current is None:
         return await store.create(key, value)
     return await store.update(key, value, current.revision)
+
+
+MAX_CLAIMS = 3
+"""A claim may expire between the conflict and the read, but not three times in a row."""
+
+
+async def claim_once(
+    claims: Store[IdempotencyClaim], place: str, claim: IdempotencyClaim
+) -> tuple[Versioned[IdempotencyClaim], bool]:
+    """The claim of an idempotency key, and whether it is new."""
+    for _ in range(MAX_CLAIMS):
+        try:
+            return Versioned(claim, await claims.create(place, claim)), True
+        except WrongRevision:
+            found = await claims.get(place)
+        if found is not None:
+            return found, False
+    raise NatsUnavailable("the Idempotency-Key could not be claimed")
 
 
 # Progress of a feed

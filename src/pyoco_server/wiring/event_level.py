@@ -293,6 +293,7 @@ class ScheduleLevel:
         )
         self.manage = ManageSchedules(
             schedules=backend.schedules,
+            claims=backend.claims,
             pages=backend.tick_pages,
             timers=backend.timers,
             followed=self.follow,

@@ -9415,7 +9415,10 @@ export interface operations {
     trigger_schedule_schedules__schedule_id__trigger_post: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description Requests with the same key start one tick, for 24 hours. */
+                "Idempotency-Key"?: string;
+            };
             path: {
                 schedule_id: string;
             };

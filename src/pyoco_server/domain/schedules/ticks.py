@@ -268,11 +268,20 @@ def ticks_of_pause(schedule: Schedule, now: float) -> tuple[Tick, ...]:
     return tuple(work.recorded)
 
 
-def triggered(schedule: Schedule, again: str, now: float) -> Schedule:
-    """With a tick by hand, whatever runs and whether it is paused."""
+def triggered(schedule: Schedule, due: Due, now: float) -> Schedule:
+    """With a tick by hand, whatever runs and whether it is paused. The same object: it has this tick."""
+    if tick_by_hand(schedule, schedule.ticks, due) is not None:
+        return schedule
     work = _Work(schedule, now)
-    work.start(Due(round(now, 3), again, manual=True))
+    work.start(due)
     return work.done(schedule.next_due_at)
+
+
+def tick_by_hand(schedule: Schedule, ticks: Iterable[Tick], due: Due) -> Tick | None:
+    """The record of `due`, also if it could not be started."""
+    ids = (None, id_of(schedule, due))
+    found = (tick for tick in ticks if tick.manual and tick.due_at == due.due_at and tick.started_id in ids)
+    return next(found, None)
 
 
 def backfilled(schedule: Schedule, due: Iterable[Due], now: float) -> Schedule:

@@ -23,27 +23,20 @@ from pyoco_server.domain.alerts.model import (
     AlertView,
 )
 from pyoco_server.domain.auth import Scope
-from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT
+from pyoco_server.domain.runs.listing import DEFAULT_LIMIT
 from pyoco_server.errors import (
     AlertNotFound,
     ChannelInUse,
     ChannelNotFound,
     DeliveryNotFound,
-    InvalidListQuery,
     RequestTooLarge,
     TargetRefused,
 )
 from pyoco_server.http_api.access import needs
-from pyoco_server.http_api.bodies import (
-    Body,
-    StrictRoute,
-    json_body_docs,
-    parse_json,
-    read_body,
-    refusing_with,
-)
+from pyoco_server.http_api.bodies import Body, StrictRoute, json_body_docs, parse_json, read_body
 from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with, schema_of
 from pyoco_server.http_api.gateway import levels_of
+from pyoco_server.http_api.lists import PageSize, lists_of
 from pyoco_server.http_api.middleware import author_of, caller_of
 from pyoco_server.http_api.views import json_response
 from pyoco_server.usecases.alerts.manage import DeliveryFilter
@@ -51,14 +44,9 @@ from pyoco_server.usecases.alerts.manage import DeliveryFilter
 MAX_BODY_BYTES = 32 * 1024
 
 router = APIRouter(tags=["alerts"], route_class=StrictRoute, responses=EVERYWHERE)
-lists = APIRouter(
-    tags=["alerts"],
-    route_class=refusing_with(InvalidListQuery),
-    responses={**EVERYWHERE, **answers_with(InvalidListQuery)},
-)
+lists = lists_of("alerts")
 
 Cursor = Annotated[str | None, Query(description="`next_cursor` of the previous page")]
-PageSize = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Page size")]
 DeliveryId = Annotated[str, Path(description="Id of the delivery")]
 
 

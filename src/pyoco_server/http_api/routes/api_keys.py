@@ -7,31 +7,20 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
 
 from pyoco_server.domain.auth import MAX_DESCRIPTION, ApiKeyPage, Grant, IssuedApiKey, ListedApiKey, Scope
-from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT
-from pyoco_server.errors import ApiKeyNotFound, InvalidListQuery, RequestTooLarge
+from pyoco_server.domain.runs.listing import DEFAULT_LIMIT
+from pyoco_server.errors import ApiKeyNotFound, RequestTooLarge
 from pyoco_server.http_api.access import needs
-from pyoco_server.http_api.bodies import (
-    Body,
-    StrictRoute,
-    Timestamp,
-    json_body_docs,
-    parse_json,
-    read_body,
-    refusing_with,
-)
+from pyoco_server.http_api.bodies import Body, StrictRoute, Timestamp, json_body_docs, parse_json, read_body
 from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with, schema_of
 from pyoco_server.http_api.gateway import levels_of
+from pyoco_server.http_api.lists import PageSize, lists_of
 from pyoco_server.http_api.middleware import author_of, caller_of
 from pyoco_server.http_api.views import json_response
 
 MAX_BODY_BYTES = 8192
 
 router = APIRouter(tags=["api keys"], route_class=StrictRoute, responses=EVERYWHERE)
-lists = APIRouter(
-    tags=["api keys"],
-    route_class=refusing_with(InvalidListQuery),
-    responses={**EVERYWHERE, **answers_with(InvalidListQuery)},
-)
+lists = lists_of("api keys")
 
 
 class CreateApiKeyRequest(Body):
@@ -73,7 +62,7 @@ async def list_api_keys(
     request: Request,
     *,
     cursor: Annotated[str | None, Query(description="`next_cursor` of the previous page")] = None,
-    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Page size")] = DEFAULT_LIMIT,
+    limit: PageSize = DEFAULT_LIMIT,
 ) -> Response:
     """Of the caller's tenant, including revoked and expired keys."""
     return json_response(await levels_of(request).runs.api_keys.page(cursor, limit, caller_of(request)))

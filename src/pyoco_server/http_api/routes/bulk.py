@@ -11,31 +11,20 @@ from pydantic import Field, model_validator
 from pyoco_server.domain.auth import Scope
 from pyoco_server.domain.bulk import BulkAction, BulkOperation, BulkPage, BulkPreview
 from pyoco_server.domain.dead_letters import DlqReason, LetterFilter
-from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT, RunFilter
+from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, RunFilter
 from pyoco_server.domain.runs.model import RunStatus
-from pyoco_server.errors import BulkNotFound, InvalidListQuery, InvalidRequest, RequestTooLarge
+from pyoco_server.errors import BulkNotFound, InvalidRequest, RequestTooLarge
 from pyoco_server.http_api.access import needs
-from pyoco_server.http_api.bodies import (
-    Body,
-    StrictRoute,
-    Timestamp,
-    json_body_docs,
-    parse_json,
-    read_body,
-    refusing_with,
-)
+from pyoco_server.http_api.bodies import Body, StrictRoute, Timestamp, json_body_docs, parse_json, read_body
 from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with, schema_of
 from pyoco_server.http_api.gateway import levels_of, reading_of
+from pyoco_server.http_api.lists import PageSize, lists_of
 from pyoco_server.http_api.middleware import author_of, caller_of
 from pyoco_server.http_api.views import EventStream, json_response, sse_event
 from pyoco_server.usecases.bulk.start import BulkRequest
 
 router = APIRouter(tags=["bulk"], route_class=StrictRoute, responses=EVERYWHERE)
-lists = APIRouter(
-    tags=["bulk"],
-    route_class=refusing_with(InvalidListQuery),
-    responses={**EVERYWHERE, **answers_with(InvalidListQuery)},
-)
+lists = lists_of("bulk")
 
 MAX_IDS = 100_000
 MAX_BODY_BYTES = 8 * 1024 * 1024
@@ -149,7 +138,7 @@ async def start_bulk(request: Request) -> Response:
 async def list_bulk(
     request: Request,
     cursor: Annotated[str | None, Query(description="`next_cursor` of the previous page")] = None,
-    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Page size")] = DEFAULT_LIMIT,
+    limit: PageSize = DEFAULT_LIMIT,
 ) -> Response:
     return json_response(levels_of(request).operations.bulk.page(cursor, limit, caller_of(request)))
 

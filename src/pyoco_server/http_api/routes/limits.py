@@ -1,9 +1,8 @@
 """Limits: define, list, show their keys, delete."""
 
 from http import HTTPStatus
-from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
 from pyoco_server.domain.auth import Scope
@@ -14,33 +13,20 @@ from pyoco_server.domain.limits.views import (
     LimitList,
     LimitView,
 )
-from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT
-from pyoco_server.errors import InvalidListQuery, LimitNotFound, RequestTooLarge
+from pyoco_server.domain.runs.listing import DEFAULT_LIMIT
+from pyoco_server.errors import LimitNotFound, RequestTooLarge
 from pyoco_server.http_api.access import needs
-from pyoco_server.http_api.bodies import (
-    Body,
-    StrictRoute,
-    json_body_docs,
-    parse_json,
-    read_body,
-    refusing_with,
-)
+from pyoco_server.http_api.bodies import Body, StrictRoute, json_body_docs, parse_json, read_body
 from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with, schema_of
 from pyoco_server.http_api.gateway import levels_of
+from pyoco_server.http_api.lists import Cursor, PageSize, lists_of
 from pyoco_server.http_api.middleware import author_of, caller_of
 from pyoco_server.http_api.views import json_response
 
 MAX_BODY_BYTES = 16 * 1024
 
 router = APIRouter(tags=["limits"], route_class=StrictRoute, responses=EVERYWHERE)
-lists = APIRouter(
-    tags=["limits"],
-    route_class=refusing_with(InvalidListQuery),
-    responses={**EVERYWHERE, **answers_with(InvalidListQuery)},
-)
-
-Cursor = Annotated[str | None, Query(description="next_cursor of the previous page")]
-PageSize = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Page size")]
+lists = lists_of("limits")
 
 
 class MatchRequest(Body):

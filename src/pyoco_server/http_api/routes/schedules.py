@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from pyoco_server.answers import DeletedId
 from pyoco_server.domain.auth import Scope
-from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT
+from pyoco_server.domain.runs.listing import DEFAULT_LIMIT
 from pyoco_server.domain.schedules.model import CatchUp, Definition, Overlap, Target
 from pyoco_server.domain.schedules.views import (
     ScheduleBackfill,
@@ -22,7 +22,7 @@ from pyoco_server.domain.schedules.views import (
     tick_view,
 )
 from pyoco_server.errors import (
-    InvalidListQuery,
+    InvalidRequest,
     RequestTooLarge,
     ScheduleNotFound,
     TimersUnsupported,
@@ -37,26 +37,25 @@ from pyoco_server.http_api.bodies import (
     json_body_docs,
     parse_json,
     read_body,
-    refusing_with,
 )
 from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with, schema_of
 from pyoco_server.http_api.gateway import gateway_of, levels_of
-from pyoco_server.http_api.middleware import author_of, caller_of
+from pyoco_server.http_api.lists import Cursor, PageSize, lists_of
+from pyoco_server.http_api.middleware import author_of, caller_of, header_of
+from pyoco_server.http_api.routes.runs import IDEMPOTENCY_KEY_DOCS
 from pyoco_server.http_api.views import json_response
 
 MAX_BODY_BYTES = 300 * 1024
 MAX_PREVIEW = 1_000
 MAX_REASON = 2_000
+_TRIGGER_KEY_DOCS = {
+    **IDEMPOTENCY_KEY_DOCS,
+    "description": "Requests with the same key start one tick, for 24 hours.",
+}
 
 router = APIRouter(tags=["schedules"], route_class=StrictRoute, responses=EVERYWHERE)
-lists = APIRouter(
-    tags=["schedules"],
-    route_class=refusing_with(InvalidListQuery),
-    responses={**EVERYWHERE, **answers_with(InvalidListQuery)},
-)
+lists = lists_of("schedules")
 
-Cursor = Annotated[str | None, Query(description="next_cursor of the previous page")]
-Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Page size")]
 TickTime = Annotated[Timestamp, AfterValidator(lambda at: round(float(at), 3))]
 """Ticks are counted in milliseconds."""
 Count = Annotated[int, Query(alias="n", ge=1, le=MAX_PREVIEW, description="Number of ticks")]
@@ -153,7 +152,9 @@ async def put_schedule(request: Request, schedule_id: str) -> Response:
 
 @lists.get("/schedules", summary="List schedules by id", responses=answers_like(schema_of(ScheduleList)))
 @needs(Scope.READ)
-async def list_schedules(request: Request, cursor: Cursor = None, limit: Limit = DEFAULT_LIMIT) -> Response:
+async def list_schedules(
+    request: Request, cursor: Cursor = None, limit: PageSize = DEFAULT_LIMIT
+) -> Response:
     page = await levels_of(request).schedules.manage.page(cursor, limit, caller_of(request))
     return json_response(ScheduleList([schedule_view(one) for one in page.items], page.next_cursor))
 
@@ -216,18 +217,25 @@ async def resume_schedule(request: Request, schedule_id: str) -> Response:
     summary="Start a tick now",
     responses={
         **answers_like(schema_of(ScheduleTriggered)),
-        **answers_with(ScheduleNotFound, WorkflowConflict),
+        **answers_with(InvalidRequest, ScheduleNotFound, WorkflowConflict),
     },
+    openapi_extra={"parameters": [_TRIGGER_KEY_DOCS]},
 )
 @needs(Scope.OPERATE, audit="schedule.trigger")
 async def trigger_schedule(request: Request, schedule_id: str) -> Response:
     """Whatever runs, and whether the schedule is paused."""
-    tick = tick_view(await levels_of(request).schedules.manage.trigger(schedule_id, author_of(request)))
-    return json_response(
+    key = header_of(request.scope, b"idempotency-key")
+    manage = levels_of(request).schedules.manage
+    started, is_replayed = await manage.trigger(schedule_id, author_of(request), key)
+    tick = tick_view(started)
+    response = json_response(
         ScheduleTriggered(
             schedule_id=schedule_id, due_at=tick.due_at, run_id=tick.run_id, execution_id=tick.execution_id
         )
     )
+    if is_replayed:
+        response.headers["Idempotent-Replayed"] = "true"
+    return response
 
 
 @router.post(
@@ -261,7 +269,7 @@ async def backfill_schedule(request: Request, schedule_id: str) -> Response:
 )
 @needs(Scope.READ)
 async def list_ticks(
-    request: Request, schedule_id: str, cursor: Cursor = None, limit: Limit = DEFAULT_LIMIT
+    request: Request, schedule_id: str, cursor: Cursor = None, limit: PageSize = DEFAULT_LIMIT
 ) -> Response:
     page = await levels_of(request).schedules.manage.ticks(schedule_id, cursor, limit, caller_of(request))
     return json_response(ScheduleTicks([tick_view(tick) for tick in page.items], page.next_cursor))

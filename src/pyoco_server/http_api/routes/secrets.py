@@ -1,14 +1,14 @@
 """Secrets and variables: set, list, read, delete. The value of a secret never comes back."""
 
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
 from pyoco_server.domain.auth import Scope
-from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT
+from pyoco_server.domain.runs.listing import DEFAULT_LIMIT
 from pyoco_server.domain.secrets.model import (
     MAX_VALUE_BYTES,
     Secret,
@@ -19,7 +19,6 @@ from pyoco_server.domain.secrets.model import (
     VariableList,
 )
 from pyoco_server.errors import (
-    InvalidListQuery,
     InvalidRequest,
     RequestTooLarge,
     SecretNotFound,
@@ -27,16 +26,10 @@ from pyoco_server.errors import (
     VariableNotFound,
 )
 from pyoco_server.http_api.access import needs
-from pyoco_server.http_api.bodies import (
-    Body,
-    StrictRoute,
-    json_body_docs,
-    parse_json,
-    read_body,
-    refusing_with,
-)
+from pyoco_server.http_api.bodies import Body, StrictRoute, json_body_docs, parse_json, read_body
 from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with, schema_of
 from pyoco_server.http_api.gateway import levels_of
+from pyoco_server.http_api.lists import Cursor, PageSize, lists_of
 from pyoco_server.http_api.middleware import author_of, caller_of
 from pyoco_server.http_api.views import json_response
 
@@ -44,14 +37,7 @@ MAX_BODY_BYTES = 6 * MAX_VALUE_BYTES + 1024
 """Escaped as JSON, a value may be six times as long."""
 
 router = APIRouter(tags=["secrets"], route_class=StrictRoute, responses=EVERYWHERE)
-lists = APIRouter(
-    tags=["secrets"],
-    route_class=refusing_with(InvalidListQuery),
-    responses={**EVERYWHERE, **answers_with(InvalidListQuery)},
-)
-
-Cursor = Annotated[str | None, Query(description="next_cursor of the previous page")]
-PageSize = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Page size")]
+lists = lists_of("secrets")
 
 
 class SecretRequest(Body):

@@ -55,7 +55,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.usecases.audit_trail import AuditTrail
 from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.concurrency import BoundedMemory, parse_in_thread
-from pyoco_server.usecases.consistency import MAX_TRIES
+from pyoco_server.usecases.consistency import MAX_TRIES, claim_once
 from pyoco_server.usecases.executions.commands import (
     Commanded,
     Writing,
@@ -390,16 +390,10 @@ class CreateExecutions:
         claim = IdempotencyClaim(
             run_id=wanted.execution_id or self._its.new_id(), request=digest, claimed_at=self._its.clock()
         )
-        try:
-            await self._claims.create(place, claim)
-        except WrongRevision:
-            found = await self._claims.get(place)
-            if found is None:
-                raise NatsUnavailable("the Idempotency-Key could not be claimed") from None
-            claim = found.value
-        if claim.request != digest:
+        found, _ = await claim_once(self._claims, place, claim)
+        if found.value.request != digest:
             raise IdempotencyConflict
-        return claim.run_id
+        return found.value.run_id
 
     async def _first(self, execution_id: str, command_id: str) -> Execution | None:
         """The execution after its creation, if this command created it."""

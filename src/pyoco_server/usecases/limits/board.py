@@ -34,7 +34,6 @@ from pyoco_server.usecases.ports.stores import Change, Versioned
 MAX_ENDED = 100_000
 """Ended runs to remember: their places may still be in a record, and they in an answer on its way."""
 
-
 Timed = str | Line | tuple[str | None, str]
 """A run whose delay is over, a line for which there is a token, a flow whose pause is over."""
 

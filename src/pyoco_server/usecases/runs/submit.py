@@ -25,6 +25,7 @@ from pyoco_server.errors import (
     Unresolvable,
 )
 from pyoco_server.logs import best_effort, get_logger
+from pyoco_server.usecases.consistency import claim_once
 from pyoco_server.usecases.fleet import ListWorkers
 from pyoco_server.usecases.limits.gate import LimitGate
 from pyoco_server.usecases.ports.runs import ClaimStore, JobQueue, RunStore
@@ -294,9 +295,6 @@ def _say_accepted(snapshot: RunSnapshot) -> None:
 
 # Submit with an `Idempotency-Key`: a retry returns the same run, whatever happened in between.
 
-MAX_TRIES = 3
-"""A claim may expire between the conflict and the read, but not three times in a row."""
-
 
 class Submitted(Struct, frozen=True):
     run_id: str
@@ -323,7 +321,8 @@ class SubmitOnce:
             if earlier is None:
                 raise
             return earlier
-        claim, is_new = await self._claim(place, wanted, job)
+        asked = IdempotencyClaim(run_id=job.run_id, request=wanted, claimed_at=job.submitted_at)
+        claim, is_new = await claim_once(self._claims, place, asked)
         if claim.value.request != wanted:
             raise InvalidRequest("this Idempotency-Key was used with another request")
         job = replace(job, run_id=claim.value.run_id, submitted_at=claim.value.claimed_at)
@@ -340,18 +339,6 @@ class SubmitOnce:
             return None
         await self._submit_run.carry_on(accept(submission, claim.value.run_id, claim.value.claimed_at))
         return Submitted(claim.value.run_id, is_replayed=True)
-
-    async def _claim(self, place: str, request: str, job: Job) -> tuple[Versioned[IdempotencyClaim], bool]:
-        """The claim of the key, and whether it is new."""
-        for _ in range(MAX_TRIES):
-            claim = IdempotencyClaim(run_id=job.run_id, request=request, claimed_at=job.submitted_at)
-            try:
-                return Versioned(claim, await self._claims.create(place, claim)), True
-            except WrongRevision:
-                found = await self._claims.get(place)
-            if found is not None:
-                return found, False
-        raise NatsUnavailable("the Idempotency-Key could not be claimed")
 
     async def _mark_accepted(self, place: str, claim: Versioned[IdempotencyClaim]) -> None:
         """Without this mark a retry would start the run again after its snapshot has expired."""

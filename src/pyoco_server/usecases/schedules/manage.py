@@ -8,6 +8,7 @@ from msgspec.structs import asdict
 
 from pyoco_server.domain.audit_trail import ChangeTarget
 from pyoco_server.domain.inputs import is_tag, nearest
+from pyoco_server.domain.runs.claims import IdempotencyClaim, claim_key
 from pyoco_server.domain.runs.listing import Place, cursor_at, digest_of, place_of
 from pyoco_server.domain.schedules.model import (
     PAGE,
@@ -24,13 +25,21 @@ from pyoco_server.domain.schedules.model import (
     since,
     timing,
 )
-from pyoco_server.domain.schedules.ticks import backfilled, paused, resumed, ticks_of_pause, triggered
+from pyoco_server.domain.schedules.ticks import (
+    backfilled,
+    paused,
+    resumed,
+    tick_by_hand,
+    ticks_of_pause,
+    triggered,
+)
 from pyoco_server.domain.schedules.timing import ticks_after
 from pyoco_server.errors import InvalidRequest, NatsUnavailable, ScheduleNotFound, WorkflowConflict
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.audit_trail import AuditTrail
 from pyoco_server.usecases.auth import Caller
-from pyoco_server.usecases.ports.runs import JobQueue, Timers
+from pyoco_server.usecases.consistency import claim_once
+from pyoco_server.usecases.ports.runs import ClaimStore, JobQueue, Timers
 from pyoco_server.usecases.ports.stores import Clock, Store, Versioned, WrongRevision
 from pyoco_server.usecases.schedules.attend import MAX_TRIES, TIMER, AttendSchedule, ChangeSchedule
 from pyoco_server.usecases.schedules.start import StartScheduled
@@ -60,6 +69,7 @@ class ManageSchedules:
         self,
         *,
         schedules: Store[Schedule],
+        claims: ClaimStore,
         pages: Store[TickPage],
         timers: Timers,
         followed: FollowSchedules,
@@ -71,6 +81,7 @@ class ManageSchedules:
         trail: AuditTrail,
     ) -> None:
         self._schedules = schedules
+        self._claims = claims
         self._pages = pages
         self._timers = timers
         self._followed = followed
@@ -164,17 +175,46 @@ class ManageSchedules:
         log.info("schedule resumed", action="schedule.resumed", **_facts(found, caller))
         return found
 
-    async def trigger(self, schedule_id: str, caller: Caller) -> Tick:
-        """Raises WorkflowConflict if the target cannot be started."""
-        again = self._new_id()
-        at = round(self._clock(), 3)
-        before, found = await self._written(schedule_id, caller, lambda it: triggered(it, again, at))
-        tick = next(tick for tick in reversed(found.ticks) if tick.manual and tick.fired_at == at)
-        if tick.status is not TickStatus.STARTED:
-            raise WorkflowConflict(f"schedule {schedule_id}: {tick.reason}")
-        log.info("schedule triggered", action="schedule.triggered", **_facts(found, caller))
-        await self._record(caller, "trigger", before, found)
-        return tick
+    async def trigger(self, schedule_id: str, caller: Caller, key: str | None = None) -> tuple[Tick, bool]:
+        """The tick, and whether an earlier request with the key started it.
+
+        Raises WorkflowConflict if the target cannot be started.
+        """
+        schedule = await self.find(schedule_id, caller)
+        due, is_new = await self._due_by_hand(schedule, key)
+        tick = None if is_new else await self._triggered_before(schedule, due)
+        if tick is None:
+            at = round(self._clock(), 3)
+            before, found = await self._written(schedule_id, caller, lambda it: triggered(it, due, at))
+            tick = tick_by_hand(found, found.ticks, due)
+            is_new = before is not found
+        if tick is None or tick.status is not TickStatus.STARTED:
+            raise WorkflowConflict(f"schedule {schedule_id}: {tick.reason if tick else 'it was replaced'}")
+        if is_new:
+            log.info("schedule triggered", action="schedule.triggered", **_facts(found, caller))
+            await self._record(caller, "trigger", before, found)
+        return tick, not is_new
+
+    async def _due_by_hand(self, schedule: Schedule, key: str | None) -> tuple[Due, bool]:
+        """The tick that is asked for, and whether it is new. Raises InvalidRequest."""
+        claim = IdempotencyClaim(run_id=self._new_id(), request="", claimed_at=round(self._clock(), 3))
+        is_new = True
+        if key is not None:
+            scope = f"schedule.trigger:{schedule.id}:{schedule.incarnation}"
+            place = claim_key(schedule.tenant_id, key, scope)
+            found, is_new = await claim_once(self._claims, place, claim)
+            claim = found.value
+        return Due(claim.claimed_at, claim.run_id, manual=True), is_new
+
+    async def _triggered_before(self, schedule: Schedule, due: Due) -> Tick | None:
+        index = schedule.pages * PAGE + len(schedule.ticks)
+        while index > 0:
+            ticks = await self._history(schedule, index, PAGE * PAGES_AT_ONCE)
+            found = tick_by_hand(schedule, ticks, due)
+            if found is not None or (ticks and ticks[-1].fired_at < due.due_at):
+                return found
+            index -= PAGE * PAGES_AT_ONCE
+        return None
 
     async def backfill(
         self,
