@@ -11,7 +11,8 @@ from pyoco_server.domain.alerts.model import decode_alert_record
 from pyoco_server.domain.named import of_tenant, stored_key
 from pyoco_server.domain.secrets.model import SecretRecord, VariableRecord, bound_to
 from pyoco_server.errors import Unresolvable
-from pyoco_server.memory import MemoryListedStore, open_memory_gateway_backend
+from pyoco_server.memory import open_memory_gateway_backend
+from pyoco_server.memory.stores import MemoryListedStore
 from pyoco_server.sealing import Sealer
 from pyoco_server.usecases.alerts.channels import SealChannels
 from pyoco_server.usecases.audit_trail import AuditTrail

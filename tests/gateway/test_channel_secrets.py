@@ -23,7 +23,7 @@ from support.receivers import HttpReceiver, http_receiver
 from support.waiting import until
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - of the specification
-MAIL = {
+MAIL: dict[str, Any] = {
     "type": "email", "host": "127.0.0.1", "port": 25, "security": "none", "username": "u",
     "password": "hunter2", "from": "pyoco@example.org", "to": ["ops@example.org"],
 }  # fmt: skip

@@ -153,6 +153,6 @@ SECRETS_HELP_JA = {
     "Make a new key for PYOCO_SECRETS_KEY.": "PYOCO_SECRETS_KEY 用の新しい鍵を作成します。",
     "New file for the key, which only its owner can read. Default: print the key.": "鍵を書き込む新しいファイル（所有者だけが読めます）。省略時は鍵を表示します。",
     "Seal all secrets and channels with the first key of PYOCO_SECRETS_KEY.": (
-        "すべてのシークレットを PYOCO_SECRETS_KEY の先頭の鍵で暗号化し直します。"
+        "すべてのシークレットと通知チャネルを PYOCO_SECRETS_KEY の先頭の鍵で暗号化し直します。"
     ),
 }

@@ -65,6 +65,7 @@ class OperationLevel:
         )
         self.delete_worker = DeleteWorker(backend.workers, runs.list_workers, runs.trail)
         self._add_bulk(backend, setup, runs, watchers)
+        self._runs_known = runs.follow.caught_up
         self._add_retention(backend, setup, executions, runs.counted)
         self._add_stats(backend, setup, runs)
 
@@ -146,6 +147,8 @@ class OperationLevel:
         )
 
     async def _retain(self) -> None:
+        """Not on a part of the index: the next turn would be a minute later."""
+        await self._runs_known()
         await asyncio.gather(self.retain_runs.run(), self.retain_executions.run())
 
     def background(self) -> Background:

@@ -1508,7 +1508,8 @@ export interface paths {
          * Create or change a channel
          * @description A webhook without `secret` gets one, which only this answer shows; it keeps the one it has.
          *
-         *     A private target, or http, is refused unless `PYOCO_ALERTS_ALLOW_PRIVATE` allows it.
+         *     A private target, or http, is refused unless `PYOCO_ALERTS_ALLOW_PRIVATE` allows it. Texts may name
+         *     `${secrets.NAME}` and `${vars.NAME}`, which are resolved whenever a message is sent.
          */
         put: operations["put_channel_channels__name__put"];
         post?: never;
@@ -12105,7 +12106,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description ERR-PYOCO-0078: target refused */
+            /** @description ERR-PYOCO-0083: secret or variable cannot be resolved */
             422: {
                 headers: {
                     [name: string]: unknown;

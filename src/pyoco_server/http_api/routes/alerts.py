@@ -31,6 +31,7 @@ from pyoco_server.errors import (
     DeliveryNotFound,
     RequestTooLarge,
     TargetRefused,
+    Unresolvable,
 )
 from pyoco_server.http_api.access import needs
 from pyoco_server.http_api.bodies import Body, StrictRoute, json_body_docs, parse_json, read_body
@@ -149,7 +150,7 @@ async def delete_alert(request: Request, name: str) -> Response:
     responses={
         **answers_like(schema_of(ChannelView)),
         **answers_like(schema_of(ChannelView), 201, "New"),
-        **answers_with(RequestTooLarge, TargetRefused),
+        **answers_with(RequestTooLarge, TargetRefused, Unresolvable),
     },
     openapi_extra=json_body_docs(ChannelRequest),
 )
@@ -157,7 +158,8 @@ async def delete_alert(request: Request, name: str) -> Response:
 async def put_channel(request: Request, name: str) -> Response:
     """A webhook without `secret` gets one, which only this answer shows; it keeps the one it has.
 
-    A private target, or http, is refused unless `PYOCO_ALERTS_ALLOW_PRIVATE` allows it.
+    A private target, or http, is refused unless `PYOCO_ALERTS_ALLOW_PRIVATE` allows it. Texts may name
+    `${secrets.NAME}` and `${vars.NAME}`, which are resolved whenever a message is sent.
     """
     wanted = await parse_json(await read_body(request, MAX_BODY_BYTES), ChannelRequest)
     channels = levels_of(request).alerts.channels

@@ -21,6 +21,8 @@ BUSY_SEC = 5.0
 """Between two turns while there is more to remove."""
 RUNS_AT_ONCE = 200
 EXECUTIONS_AT_ONCE = 50
+SIDE_BY_SIDE = 20
+"""At an upgrade, runs may wait for the statistics: then a turn ends with the first that waits in vain."""
 MARGIN_SEC = 60.0
 """What expires by itself is left to the store."""
 
@@ -57,7 +59,8 @@ class Retention:
         if not self._keep_sec:
             return 0
         old = self._ended_before(self._clock() - self._keep_sec - MARGIN_SEC, self._at_once)
-        await asyncio.gather(*(self._remove(one) for one in old))
+        for start in range(0, len(old), SIDE_BY_SIDE):
+            await asyncio.gather(*(self._remove(one) for one in old[start : start + SIDE_BY_SIDE]))
         if old:
             log.info(
                 "removed what is older than its retention",
