@@ -12898,6 +12898,8 @@ export interface operations {
                 } & {
                     [key: string]: unknown;
                 };
+                "application/cloudevents+json": Record<string, never>;
+                "application/cloudevents-batch+json": Record<string, never>[];
             };
         };
         responses: {
