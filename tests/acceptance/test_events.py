@@ -122,6 +122,16 @@ def test_the_other_commands(programs: Programs, url: str) -> None:
     assert client("templates", "start", "later", "--data", '{"by": "hand"}')["triggered"] is True
     assert [template["id"] for template in client("templates", "list")] == ["close-month", "later"]
     assert client("templates", "get", "later")["steps"][0]["action"] == "month.closed"
+    options = ("--file", "template.json", "--when", "event.n > 1", "--no-month")
+    changed = client("templates", "put", "later", *options)
+    assert (changed["when"], changed["needs_month"]) == ("event.n > 1", False)
+    wrong = client("templates", "put", "later", "--file", "template.json", "--when", "evnt.n > 1", code=1)
+    assert "when: 'evnt.n > 1': column 5: undeclared reference to 'evnt.n'" in wrong
+    event = {"specversion": "1.0", "source": "/erp", "type": "x"}
+    with PyocoHttpClient(url) as http:
+        events = [{**event, "id": str(n), "data": {"template_id": "later", "n": n}} for n in (1, 2)]
+        filtered, started = http.events.send_cloud_events(events, token=TOKEN)
+    assert (filtered["reason_code"], started["status"], started["triggered"]) == ("filtered", 200, True)
     assert client("templates", "delete", "later") == {"id": "later", "deleted": True}
     assert client("actions", "put", "one", "--flow-name", "close", "--one-at-a-time")["concurrency"] == "one"
     assert "exactly one of --flow-name and --graph-id" in client("actions", "put", "none", code=1)

@@ -101,6 +101,21 @@ async def test_different_keys_at_once_are_all_started(
     assert await jobs_waiting(config) == 40
 
 
+async def test_a_batch_that_two_gateways_get_at_once_starts_each_event_once(
+    two: list[httpx2.AsyncClient], config: NatsBackendConfig
+) -> None:
+    event = {"specversion": "1.0", "type": ACTION, "source": "/erp"}
+    body = msgspec.json.encode([{**event, "id": str(number), "data": number} for number in range(20)])
+    headers = {"content-type": "application/cloudevents-batch+json"}
+    both = await asyncio.gather(*(client.post(URL, content=body, headers=headers) for client in two))
+    assert [answer.status_code for answer in both] == [200, 200]
+    one, other = (answer.json()["results"] for answer in both)
+    assert [result["run_id"] for result in one] == [result["run_id"] for result in other]
+    assert Counter(result["duplicate"] for result in one + other) == {False: 20, True: 20}
+    assert (await runs_of(config), await jobs_waiting(config)) == (20, 20)
+    assert await messages_in(config, config.audit_stream) == 40
+
+
 async def test_an_action_that_runs_one_at_a_time_does_so_on_all_gateways(
     two: list[httpx2.AsyncClient], config: NatsBackendConfig
 ) -> None:

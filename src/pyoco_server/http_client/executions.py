@@ -1,6 +1,7 @@
 """`executions` and `events` of a client: executions, and the workflow events that start or resume them."""
 
-from collections.abc import AsyncGenerator
+import json
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Literal
 
@@ -162,6 +163,22 @@ class AsyncWorkflowEvents(Calls):
             headers={_TOKEN_HEADER: token} if token else {},
         )
 
+    async def send_cloud_events(
+        self, events: Sequence[Mapping[str, Any]], *, token: str | None = None
+    ) -> list[Answer]:
+        """Send up to 100 CloudEvents as a batch. One answer per event, in order, with its HTTP `status`.
+
+        It is retried while the server is unavailable: `source` and `id` of an event are its idempotency key.
+        """
+        headers = {"Content-Type": "application/cloudevents-batch+json"}
+        if token:
+            headers[_TOKEN_HEADER] = token
+        content = json.dumps(list(events), ensure_ascii=False, allow_nan=False).encode()
+        results: list[Answer] = (await self._dict("POST", _EVENTS, content=content, headers=headers))[
+            "results"
+        ]
+        return results
+
     async def resume(
         self,
         *,
@@ -298,6 +315,7 @@ class WorkflowEvents:
         self._calls = calls
 
     send = blocking(AsyncWorkflowEvents.send)
+    send_cloud_events = blocking(AsyncWorkflowEvents.send_cloud_events)
     resume = blocking(AsyncWorkflowEvents.resume)
     summary = blocking(AsyncWorkflowEvents.summary)
     retry_jobs = blocking(AsyncWorkflowEvents.retry_jobs)

@@ -13128,6 +13128,8 @@ export interface operations {
                 } & {
                     [key: string]: unknown;
                 };
+                "application/cloudevents+json": Record<string, never>;
+                "application/cloudevents-batch+json": Record<string, never>[];
             };
         };
         responses: {

@@ -107,7 +107,7 @@ def key_of(expr: str, run: Mapping[str, Any]) -> str:
 
     Raises ConditionFailed.
     """
-    value = _RunValues(run).value(expr)
+    value = NamedValues(_KEY_ENVIRONMENT, run).value(expr, _compiled_key(expr))
     try:
         return value if isinstance(value, str) else msgspec.json.encode(value, order="deterministic").decode()
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
@@ -126,7 +126,8 @@ def passes(expr: str, values: Mapping[str, Any]) -> bool:
 
     Raises ConditionFailed.
     """
-    return _FilterValues(values).passes(expr)
+    named = {_TYPE if name == "type" else name: value for name, value in values.items()}
+    return NamedValues(_FILTER_ENVIRONMENT, named).truth(expr, _compiled_filter(expr))
 
 
 def nodes_in(expr: str) -> frozenset[str]:
@@ -266,7 +267,7 @@ class Values:
 class NamedValues(Values):
     """Values under names of their own, for expressions from `compiled`."""
 
-    _advice = "Let the flow test it"
+    _advice = "Use a simpler expression"
 
     def __init__(
         self, environment: Any, values: Mapping[str, Any], allowance: Allowance | None = None
@@ -279,30 +280,9 @@ class NamedValues(Values):
         """Raises ConditionFailed, TooHeavy."""
         return self._truth(expr, condition)
 
-
-class _RunValues(Values):
-    """The values that a key reads from a run."""
-
-    _environment = _KEY_ENVIRONMENT
-
-    def __init__(self, run: Mapping[str, Any]) -> None:
-        super().__init__(None, {})
-        self._roots = dict(run)
-
-    def value(self, expr: str) -> Any:
-        """Raises ConditionFailed."""
-        return self._result(expr, _compiled_key(expr)).plain_value()
-
-
-class _FilterValues(_RunValues):
-    """The values that a filter reads."""
-
-    _environment = _FILTER_ENVIRONMENT
-
-    def passes(self, expr: str) -> bool:
-        """Raises ConditionFailed."""
-        self._roots[_TYPE] = self._roots.pop("type")
-        return self._truth(expr, _compiled_filter(expr))
+    def value(self, expr: str, condition: _Condition) -> Any:
+        """Raises ConditionFailed, TooHeavy."""
+        return self._result(expr, condition).plain_value()
 
 
 def _answer(expr: str, program: Any, activation: Any) -> Any:
@@ -331,7 +311,7 @@ def new_environment(names: Iterable[str]) -> Any:
 
 def compiled(expr: str, environment: Any, names: tuple[str, ...]) -> _Condition:
     """A condition that reads `names`. Raises ConditionError, also if it exceeds a limit."""
-    condition = _of_run(expr, _condition(expr, environment), names)
+    condition = _over(expr, _condition(expr, environment), names)
     if condition.problem is not None:
         raise ConditionError(condition.problem)
     return condition
@@ -339,7 +319,7 @@ def compiled(expr: str, environment: Any, names: tuple[str, ...]) -> _Condition:
 
 @lru_cache(maxsize=2_048)
 def _compiled_key(expr: str) -> _Condition:
-    return _of_run(expr, _program(expr, _KEY_ENVIRONMENT), KEY_NAMES)
+    return _over(expr, _program(expr, _KEY_ENVIRONMENT), KEY_NAMES)
 
 
 @lru_cache(maxsize=2_048)
@@ -348,7 +328,7 @@ def _compiled_filter(expr: str) -> _Condition:
         program = _condition(_renamed(expr), _FILTER_ENVIRONMENT)
     except ConditionError as error:
         raise ConditionError(str(error).replace(_TYPE, "type")) from error
-    return _of_run(expr, program, (*FILTER_NAMES[:-1], _TYPE))
+    return _over(expr, program, (*FILTER_NAMES[:-1], _TYPE))
 
 
 def _renamed(expr: str) -> str:
@@ -362,7 +342,7 @@ def _renamed(expr: str) -> str:
     return _TOKEN.sub(rename, expr)
 
 
-def _of_run(expr: str, program: Any, names: tuple[str, ...]) -> _Condition:
+def _over(expr: str, program: Any, names: tuple[str, ...]) -> _Condition:
     tree = tree_of(program.serialize())
     paths = _shortest([path for path in paths_in(tree) if path[0] in names])
     return _Condition(program, tree, frozenset(), paths, _loop_problem(expr, tree))

@@ -20,6 +20,7 @@ from pyoco_server.answers import (
 )
 from pyoco_server.domain.auth import Scope
 from pyoco_server.domain.events.audit import MAX_RECENT, AuditActor
+from pyoco_server.domain.events.cloud_events import BATCHED, MAX_BATCH, REQUIRED, STRUCTURED
 from pyoco_server.errors import (
     EventFailed,
     InvalidEventToken,
@@ -86,6 +87,16 @@ class WorkflowEvent(BaseModel):
     wait_key: str | int | None = Field(None, description="Key of the waiting node to resume")
 
 
+def _event_docs() -> dict[str, Any]:
+    docs = json_body_docs(WorkflowEvent, required=False)
+    cloud_event = {"type": "object", "required": list(REQUIRED), "description": "A CloudEvent 1.0"}
+    docs["requestBody"]["content"] |= {
+        STRUCTURED: {"schema": cloud_event},
+        BATCHED: {"schema": {"type": "array", "maxItems": MAX_BATCH, "items": cloud_event}},
+    }
+    return docs
+
+
 class DrainRequest(Body):
     limit: StrictInt = DEFAULT_LIMIT
     force: StrictBool = False
@@ -98,7 +109,7 @@ class NotificationSettingsRequest(Body):
 @receiving.post(
     "/api/workflow-events",
     summary="Receive an event",
-    openapi_extra=json_body_docs(WorkflowEvent, required=False),
+    openapi_extra=_event_docs(),
 )
 @needs(Scope.SUBMIT, other_credentials=True)
 async def receive_event(request: Request) -> Response:
