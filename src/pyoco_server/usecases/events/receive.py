@@ -432,7 +432,6 @@ def _record(attempt: Attempt, answer: Answer, now: float) -> AuditRecord:
 
 def _traced(attempt: Attempt, answer: Answer) -> dict[str, Any]:
     return present(
-        event_name=attempt.request.event_name if attempt.request else None,
         template=attempt.template.id if attempt.template else None,
         status=_status(answer).value,
         run_id=answer.started.run_id if answer.started else None,
