@@ -10,7 +10,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from datetime import UTC, datetime
 from traceback import extract_tb, format_exception
 from types import TracebackType
@@ -31,11 +31,20 @@ _bound: ContextVar[Mapping[str, Any]] = ContextVar("pyoco_log_fields", default={
 @contextmanager
 def bound_fields(**fields: Any) -> Iterator[None]:
     """Fields of every line logged in the block."""
-    token = _bound.set({**_bound.get(), **fields})
+    token = bind(fields)
     try:
         yield
     finally:
-        _bound.reset(token)
+        unbind(token)
+
+
+def bind(fields: Mapping[str, Any]) -> Token[Mapping[str, Any]]:
+    """The same for callers to whom a context manager is too slow, until `unbind`."""
+    return _bound.set({**_bound.get(), **fields})
+
+
+def unbind(token: Token[Mapping[str, Any]]) -> None:
+    _bound.reset(token)
 
 
 class Logger:

@@ -3,11 +3,10 @@
 While `active` is None, nothing happens and nothing of OpenTelemetry is imported; `pyoco_server.otel` sets it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from msgspec.structs import replace
 
@@ -24,7 +23,7 @@ from pyoco_server.domain.traces import (
     read_traceparent,
     tracestate_of,
 )
-from pyoco_server.logs import bound_fields
+from pyoco_server.logs import bind, unbind
 
 
 class Tracer(Protocol):
@@ -38,91 +37,107 @@ class Tracer(Protocol):
 
 
 active: Tracer | None = None
-_here: ContextVar[Trace | None] = ContextVar("pyoco_trace", default=None)
+
+
+class Inside:
+    """A context manager: the block is inside of a span, and so are its log lines."""
+
+    __slots__ = ("_fields", "_token", "context", "tracestate")
+
+    def __init__(self, context: SpanContext, tracestate: str | None) -> None:
+        self.context = context
+        self.tracestate = tracestate
+
+    def __enter__(self) -> None:
+        self._token = _here.set(self)
+        self._fields = bind({"trace_id": self.context.trace_id, "span_id": self.context.span_id})
+
+    def __exit__(self, *_: object) -> None:
+        unbind(self._fields)
+        _here.reset(self._token)
+
+
+_here: ContextVar[Inside | None] = ContextVar("pyoco_trace", default=None)
 
 
 def here() -> Trace | None:
     """The span that the caller is in, for what it stores."""
-    return None if active is None else _here.get()
-
-
-def log_fields(traceparent: str | None) -> dict[str, str]:
-    context = read_traceparent(traceparent)
-    return {} if context is None else {"trace_id": context.trace_id, "span_id": context.span_id}
-
-
-@contextmanager
-def _entered(trace: Trace | None) -> Iterator[None]:
-    token = _here.set(trace)
-    try:
-        with bound_fields(**log_fields(None if trace is None else trace.traceparent)):
-            yield
-    finally:
-        _here.reset(token)
+    inside = None if active is None else _here.get()
+    if inside is None:
+        return None
+    return Trace(traceparent=inside.context.traceparent, tracestate=inside.tracestate)
 
 
 def continuing(trace: Trace | None) -> AbstractContextManager[None]:
     """Inside of a span that another process may have begun."""
-    return nullcontext() if active is None or trace is None else _entered(trace)
+    context = None if active is None or trace is None else read_traceparent(trace.traceparent)
+    return nullcontext() if context is None else Inside(context, tracestate_of(trace))
 
 
 # Spans that begin and end in one process
 
 
-@dataclass
 class OpenSpan:
-    name: str
-    attributes: dict[str, Any] = field(default_factory=dict)
-    error: str | None = None
-    is_error: bool = False
+    """A context manager. What is set on it counts at its end."""
+
+    def __init__(self, name: str, attributes: dict[str, Any], kind: str, above: Trace | None) -> None:
+        self.name = name
+        self.attributes = attributes
+        self.kind = kind
+        self.is_error = False
+        self.description: str | None = None
+        self._above = above
+        self._inside: Inside | None = None
+
+    def __enter__(self) -> Self:
+        tracer = self._tracer = active
+        if tracer is None:
+            return self
+        self._parent, tracestate = self._place()
+        trace_id = tracer.new_trace_id() if self._parent is None else self._parent.trace_id
+        is_sampled = tracer.is_sampled(self._parent, trace_id, self.name)
+        self._inside = Inside(SpanContext(trace_id, tracer.new_span_id(), is_sampled), tracestate)
+        self._inside.__enter__()
+        self._start = tracer.now()
+        return self
+
+    def _place(self) -> tuple[SpanContext | None, str | None]:
+        if self._above is not None:
+            return read_traceparent(self._above.traceparent), self._above.tracestate
+        here = _here.get()
+        return (None, None) if here is None else (here.context, here.tracestate)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._inside is None or self._tracer is None:
+            return
+        self._inside.__exit__()
+        if kind is not None:
+            self.is_error, self.description = True, kind.__name__
+        if self._inside.context.is_sampled:
+            self._tracer.emit(self._ended(self._inside, self._tracer.now()))
+
+    def _ended(self, inside: Inside, now: float) -> Span:
+        return Span(
+            name=self.name,
+            trace_id=inside.context.trace_id,
+            span_id=inside.context.span_id,
+            parent=self._parent,
+            tracestate=inside.tracestate,
+            is_sampled=True,
+            kind=self.kind,
+            start_ns=nanoseconds(self._start),
+            end_ns=nanoseconds(max(self._start, now)),
+            attributes=self.attributes,
+            status="ERROR" if self.is_error else "UNSET",
+            description=self.description,
+        )
 
 
-@contextmanager
-def span(name: str, attributes: Mapping[str, Any], kind: str = "INTERNAL") -> Iterator[OpenSpan]:
-    """A span below the one that the caller is in. What is set on it counts at its end."""
-    opened = OpenSpan(name)
-    if active is None:
-        yield opened
-        return
-    tracer, trace = active, _here.get()
-    parent = read_traceparent(trace.traceparent) if trace else None
-    trace_id = tracer.new_trace_id() if parent is None else parent.trace_id
-    own = SpanContext(trace_id, tracer.new_span_id(), tracer.is_sampled(parent, trace_id, name))
-    opened.attributes.update(attributes)
-    start = tracer.now()
-    try:
-        with _entered(Trace(traceparent=own.traceparent, tracestate=tracestate_of(trace))):
-            yield opened
-    except BaseException as error:
-        opened.is_error, opened.error = True, type(error).__name__
-        raise
-    finally:
-        if own.is_sampled:
-            tracer.emit(_ended(opened, own, parent, trace, kind, (start, tracer.now())))
-
-
-def _ended(
-    opened: OpenSpan,
-    own: SpanContext,
-    parent: SpanContext | None,
-    trace: Trace | None,
-    kind: str,
-    times: tuple[float, float],
-) -> Span:
-    return Span(
-        name=opened.name,
-        trace_id=own.trace_id,
-        span_id=own.span_id,
-        parent=parent,
-        tracestate=tracestate_of(trace),
-        is_sampled=True,
-        kind=kind,
-        start_ns=nanoseconds(times[0]),
-        end_ns=nanoseconds(max(times)),
-        attributes=opened.attributes,
-        status="ERROR" if opened.is_error else "UNSET",
-        description=opened.error,
-    )
+def span(
+    name: str, attributes: dict[str, Any], *, kind: str = "INTERNAL", above: Trace | None = None
+) -> OpenSpan:
+    """Below the span that the caller is in, or that of `above`."""
+    return OpenSpan(name, attributes, kind, above)
 
 
 def trace_of_headers(traceparent: str | None, tracestate: str | None) -> Trace | None:
@@ -155,7 +170,8 @@ def attempted(job: Job) -> Job:
 
 def fields_of(job: Job) -> dict[str, str]:
     """For the log lines of an attempt."""
-    return {} if active is None or job.trace is None else log_fields(job.trace.attempt)
+    context = read_traceparent(job.trace.attempt) if active is not None and job.trace else None
+    return {} if context is None else {"trace_id": context.trace_id, "span_id": context.span_id}
 
 
 def run_changed(before: RunSnapshot, after: RunSnapshot) -> None:
@@ -182,4 +198,4 @@ def below(place: Place, name: str, tracestate: str | None) -> AbstractContextMan
         return nullcontext()
     is_sampled = active.is_sampled(place.parent, place.trace_id, name)
     own = SpanContext(place.trace_id, place.span_id, is_sampled)
-    return _entered(Trace(traceparent=own.traceparent, tracestate=tracestate))
+    return Inside(own, tracestate)

@@ -17,7 +17,7 @@ from support.collector import Collector, collector
 from support.gateway_process import GatewayProcess, gateway_process
 from support.installation import TERMINAL, environment
 from support.programs import Program, Programs
-from support.waiting import until_now
+from support.waiting import PATIENCE_SEC, until_now
 
 pytest.importorskip("opentelemetry.sdk", reason="the extra `otel` is not installed")
 
@@ -59,7 +59,9 @@ def site(programs: Programs, config: NatsBackendConfig) -> Site:
 
 
 def submitted(gateway: GatewayProcess, flow: str, headers: dict[str, str] | None = None, **body: Any) -> str:
-    answer = httpx2.post(f"{gateway.url}/runs", json={"flow_name": flow, **body}, headers=headers)
+    answer = httpx2.post(
+        f"{gateway.url}/runs", json={"flow_name": flow, **body}, headers=headers, timeout=PATIENCE_SEC
+    )
     assert answer.status_code == 200, answer.text
     run_id: str = answer.json()["run_id"]
     return run_id
@@ -67,7 +69,7 @@ def submitted(gateway: GatewayProcess, flow: str, headers: dict[str, str] | None
 
 def ended(gateway: GatewayProcess, run_id: str) -> dict[str, Any]:
     def look() -> dict[str, Any]:
-        found: dict[str, Any] = httpx2.get(f"{gateway.url}/runs/{run_id}").json()
+        found: dict[str, Any] = httpx2.get(f"{gateway.url}/runs/{run_id}", timeout=PATIENCE_SEC).json()
         return found
 
     return until_now(look, lambda run: run["status"] in TERMINAL)
@@ -115,7 +117,7 @@ def test_an_event_its_execution_and_its_runs_are_one_tree_over_a_killed_worker(
     """The span of the attempt that was killed is emitted by the worker that takes the run over."""
     programs.environ.update(PYOCO_CONSUMER_ACK_WAIT_SEC="2", PYOCO_ACK_PROGRESS_INTERVAL_SEC="0.3")
     with site.gateway() as gateway:
-        with httpx2.Client(base_url=gateway.url) as http:
+        with httpx2.Client(base_url=gateway.url, timeout=PATIENCE_SEC) as http:
             for action in ("load", "send"):
                 body = {"flow_name": "shop", "params": {"marks": str(site.marks)}}
                 assert http.put(f"/api/workflow-actions/{action}", json=body).status_code == 200

@@ -169,7 +169,7 @@ class TracedRequests:
             "url.path": scope["path"],
             "url.scheme": scope["scheme"],
         }
-        with tracing.continuing(sender), tracing.span(method, attributes, kind="SERVER") as span:
+        with tracing.span(method, attributes, kind="SERVER", above=sender) as span:
 
             async def send_noting(message: Message) -> None:
                 if message["type"] == "http.response.start":

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
-from importlib.metadata import version
 from types import ModuleType
 
 from pyoco_server import tracing
@@ -59,7 +58,7 @@ def start(service: str) -> None:
             )
             return
         try:
-            tracing.active = start_exporting(service, version("pyoco-server"))
+            tracing.active = start_exporting(service)
         except Exception as error:  # any exporter can be named
             log.warning("no traces: the exporter cannot be set up", action="traces.failed", exc_info=error)
 

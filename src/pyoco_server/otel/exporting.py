@@ -5,7 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, version
 from typing import Any
 
 from opentelemetry.context import Context
@@ -34,7 +34,13 @@ log = get_logger(__name__)
 
 FLUSH_SEC = 3.0
 """Limit for the last export: a collector that is away must not delay a stop."""
+BATCH = 64
+"""Spans per request. To encode the 512 of the SDK takes the interpreter lock for 27 ms, and runs are late."""
 _SAMPLED, _DROPPED = TraceFlags(TraceFlags.SAMPLED), TraceFlags(TraceFlags.DEFAULT)
+
+
+_FOLLOWING = {"", "parentbased_always_on", "parentbased_always_off", "parentbased_traceidratio"}
+"""Samplers that decide as the parent did: they need not be asked."""
 
 
 class SystemIds(IdGenerator):
@@ -53,9 +59,10 @@ class Exporting:
     def __init__(self, resource: Resource, exporters: Sequence[SpanExporter]) -> None:
         provider = TracerProvider(resource=resource, shutdown_on_exit=False, id_generator=SystemIds())
         self._sampler = provider.sampler
+        self._follows_parents = os.environ.get("OTEL_TRACES_SAMPLER", "").strip().lower() in _FOLLOWING
         self._ids = provider.id_generator
         self._resource = provider.resource
-        self._processors = [BatchSpanProcessor(Reported(exporter)) for exporter in exporters]
+        self._processors = [_in_batches(Reported(exporter)) for exporter in exporters]
         self._scopes: dict[str, InstrumentationScope] = {}
 
     def now(self) -> float:
@@ -68,6 +75,8 @@ class Exporting:
         return f"{self._ids.generate_span_id():016x}"
 
     def is_sampled(self, parent: SpanContext | None, trace_id: str, name: str) -> bool:
+        if parent is not None and self._follows_parents:
+            return parent.is_sampled
         above = Context() if parent is None else context_of(parent)
         decision = self._sampler.should_sample(above, int(trace_id, 16), name).decision
         return decision is Decision.RECORD_AND_SAMPLE
@@ -115,6 +124,13 @@ class Exporting:
         return self._scopes[name]
 
 
+def _in_batches(exporter: SpanExporter) -> BatchSpanProcessor:
+    """The variables of the environment count, if there are any."""
+    if os.environ.get("OTEL_BSP_MAX_EXPORT_BATCH_SIZE") or os.environ.get("OTEL_BSP_MAX_QUEUE_SIZE"):
+        return BatchSpanProcessor(exporter)
+    return BatchSpanProcessor(exporter, max_export_batch_size=BATCH)
+
+
 def otel_context(context: SpanContext, state: TraceState | None = None) -> OtelContext:
     flags = _SAMPLED if context.is_sampled else _DROPPED
     return OtelContext(
@@ -133,21 +149,21 @@ def context_of(parent: SpanContext) -> Context:
 # Setting up
 
 
-def start_exporting(service: str, version: str) -> Exporting:
+def start_exporting(service: str) -> Exporting:
     """Raises whatever an exporter raises for its settings."""
-    tracer = Exporting(_resource(service, version), [_exporter(name) for name in _names()])
+    tracer = Exporting(_resource(service), [_exporter(name) for name in _names()])
     _take_over_complaints()
     return tracer
 
 
-def _resource(service: str, version: str) -> Resource:
+def _resource(service: str) -> Resource:
     """The environment counts before our own name."""
     found = Resource.create()
     ours: dict[str, Any] = {}
     if str(found.attributes.get(SERVICE_NAME, "unknown_service")).startswith("unknown_service"):
         ours[SERVICE_NAME] = service
     if SERVICE_VERSION not in found.attributes:
-        ours[SERVICE_VERSION] = version
+        ours[SERVICE_VERSION] = version("pyoco-server")
     return found.merge(Resource(ours))
 
 

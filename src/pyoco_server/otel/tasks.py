@@ -62,6 +62,8 @@ class TaskSpans:
     def __init__(self, job: Job, attempt: str, describe: Describe) -> None:
         found = read_traceparent(attempt)
         self._run = Context() if found is None else context_of(found)
+        self._is_sampled = found is not None and found.is_sampled
+        self._home = threading.get_ident()
         self._attributes = present(run_id=job.run_id, flow=job.flow_name)
         self._kept = frozenset(() if job.kept is None else job.kept.records)
         self._describe = describe
@@ -79,6 +81,19 @@ class TaskSpans:
         contexts.detach(self._token)
 
     def _around(self, on_task: OnTask) -> OnTask:
+        return self._watched(on_task) if self._is_sampled else self._below_run(on_task)
+
+    def _below_run(self, on_task: OnTask) -> OnTask:
+        """Not sampled: what a task makes in another thread must not begin a trace of its own."""
+
+        def entered(name: str | None) -> None:
+            if threading.get_ident() != self._home and name is not None:
+                contexts.attach(self._run)  # the thread ends with the run
+            on_task(name)
+
+        return entered
+
+    def _watched(self, on_task: OnTask) -> OnTask:
         def entered(name: str | None) -> None:
             if name is None:
                 on_task(None)

@@ -31,16 +31,22 @@ def place_of_job(run_id: str, try_number: int, trace: Trace | None) -> Place:
 
 def spans_of_change(before: RunSnapshot, after: RunSnapshot) -> Iterator[Span]:
     """The spans that end with this change."""
-    if before.status.is_terminal or (before.owner == after.owner and not after.status.is_terminal):
+    if before.status.is_terminal or (_is_same_attempt(before, after) and not after.status.is_terminal):
+        return
+    attempt = read_traceparent(before.trace.attempt) if before.trace else None
+    if attempt is not None and not attempt.is_sampled:
         return
     place = place_of_job(before.run_id, before.try_number, before.trace)
-    attempt = read_traceparent(before.trace.attempt) if before.trace else None
     if attempt is not None and before.start_time is not None:
         yield _run_span(
             before, after, attempt, SpanContext(place.trace_id, place.span_id, attempt.is_sampled)
         )
     if after.status.is_terminal or (before.owner is not None and after.owner is None):
         yield _job_span(before, after, place, None if attempt is None else attempt.is_sampled)
+
+
+def _is_same_attempt(before: RunSnapshot, after: RunSnapshot) -> bool:
+    return before.worker_id is None or before.owner == after.owner
 
 
 def _run_span(before: RunSnapshot, after: RunSnapshot, attempt: SpanContext, job: SpanContext) -> Span:

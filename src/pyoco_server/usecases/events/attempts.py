@@ -205,7 +205,6 @@ def _reason_text(answer: Answer) -> str | None:
 def traced(attempt: Attempt, answer: Answer) -> dict[str, Any]:
     """Attributes of the event's span."""
     return present(
-        event_name=attempt.request.event_name if attempt.request else None,
         template=attempt.template.id if attempt.template else None,
         status=_status(answer).value,
         run_id=answer.started.run_id if answer.started else None,
