@@ -405,9 +405,10 @@ def put_graph(client: PyocoHttpClient, given: Namespace) -> None:
     show(client.put_graph(graph_id, given.file), GRAPH, given)
 
 
-def metrics(client: PyocoHttpClient, _: Namespace) -> None:
+def metrics(client: PyocoHttpClient, given: Namespace) -> None:
     """Print the server's metrics in Prometheus format."""
-    print(client.get_metrics(), end="")
+    text = client.get_metrics() if given.worker is None else client.get_worker_metrics(given.worker)
+    print(text, end="")
 
 
 # Events

@@ -321,7 +321,7 @@ COMMANDS = {
         lambda client, given: client.flows.resume(given.name),
         FLOW_NAME,
     ),
-    "metrics": Command(metrics),
+    "metrics": Command(metrics, (Option("worker", "Print those of this worker, as of its last heartbeat."),)),
     "wheels": called(
         "List registered wheels.",
         WHEEL._replace(shown=("name", "size_bytes", "tags")),

@@ -282,7 +282,9 @@ class GraphPage(Struct):
 # Workers, wheels, operations
 
 # Flow names can be long lists; `GET /flows` has them.
-Worker = _without(("hidden_for", "flows", "flow_aliases", "flows_complete"), WorkerRecord, "WorkerRecord")
+Worker = _without(
+    ("hidden_for", "flows", "flow_aliases", "flows_complete", "figures"), WorkerRecord, "WorkerRecord"
+)
 
 
 class WorkerPatched(Struct):

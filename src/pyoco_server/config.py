@@ -44,6 +44,8 @@ EnvNames = Annotated[str, Meta(pattern=r"^\s*([A-Za-z_]\w*\s*(,\s*[A-Za-z_]\w*\s
 """Names of environment variables, separated by commas."""
 Tags = Annotated[str, Meta(pattern=r"^\s*([A-Za-z0-9_-]{1,64}\s*(,\s*[A-Za-z0-9_-]{1,64}\s*)*)?$")]
 Hosts = Annotated[str, Meta(pattern=r"^[A-Za-z0-9.,:_\[\] -]*$")]
+PortOrNone = Annotated[int, Meta(ge=0, le=65_535)]
+Host = Annotated[str, Meta(pattern=r"^[A-Za-z0-9.:_\[\]-]+$")]
 Days = Annotated[int, Meta(ge=1, le=36_500)]
 HeaderName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")]
 
@@ -117,6 +119,8 @@ class NatsBackendConfig:
     worker_heartbeat_interval_sec: Seconds = 5.0
     workers_kv_ttl_sec: SecondsOrNever = 15.0
     worker_disconnect_timeout_sec: Seconds = 20.0
+    worker_http_port: PortOrNone = 0
+    worker_http_host: Host = "127.0.0.1"
     cancel_grace_period_sec: SecondsOrNever = 30.0
 
     # Consumers

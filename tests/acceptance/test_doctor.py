@@ -5,6 +5,7 @@ import socket
 from typing import Any
 
 from pyoco_server.wiring import EmbeddedNats
+from support.installation import FLOWS
 from support.nats_server import free_port
 from support.programs import Programs
 
@@ -50,6 +51,17 @@ def test_a_running_installation_is_all_well(programs: Programs) -> None:
         assert programs.run(*submit).returncode == 0
         found = doctor(programs, *server, code=1)
         assert found["workers"]["fact"] == "tag gpu: no live worker, queued jobs: 1"
+        live = ("pyoco-server", "doctor", "--live", "--interval-sec", "0.5", *server)
+        with programs.started(*live, "--json") as for_programs, programs.started(*live) as for_people:
+            for_people.says("problems: 1; checking every 0.5 s")
+            for_people.says(r"FAIL  workers  tag gpu: no live worker, queued jobs: 1")
+            worker = ("pyoco-worker", "--flow-resolver", FLOWS, "--tags", "gpu", "--worker-id", "w2")
+            with programs.started(*worker):
+                for_people.says(r"OK    workers  no longer: tag gpu: no live worker, queued jobs: 1")
+                for_programs.says('"event": "disappeared"')
+        line = next(line for line in for_programs.output.splitlines() if '"appeared"' in line)
+        shown = json.loads(line)
+        assert (shown["check"], shown["level"]) == ("workers", "FAIL")
 
 
 def test_what_is_wrong_is_told_with_what_to_do(programs: Programs) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pyoco_server.domain.fleet import WorkerState
+from pyoco_server.domain.fleet import WorkerFigures, WorkerState
 from pyoco_server.domain.queues import Pause, Queue
 from pyoco_server.domain.runs.changes import Claim, decide
 from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason
@@ -32,8 +32,13 @@ async def gateway() -> AsyncIterator[RunningGateway]:
         yield running
 
 
-async def figures(gateway: RunningGateway, headers: dict[str, str] | None = None) -> dict[str, float]:
-    answer = await gateway.client.get("/metrics", headers=headers)
+async def figures(
+    gateway: RunningGateway, headers: dict[str, str] | None = None, path: str = "/metrics"
+) -> dict[str, float]:
+    """Empty while there is no such worker."""
+    answer = await gateway.client.get(path, headers=headers)
+    if path != "/metrics" and answer.status_code == 404:
+        return {}
     assert answer.status_code == 200
     lines = [line for line in answer.text.splitlines() if not line.startswith("#")]
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
@@ -64,9 +69,12 @@ async def test_the_build_and_the_process_are_described(gateway: RunningGateway) 
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool (Debian: prometheus) is not installed")
-async def test_promtool_finds_nothing_wrong(gateway: RunningGateway) -> None:
+@pytest.mark.parametrize("path", ["/metrics", "/workers/w/metrics"])
+async def test_promtool_finds_nothing_wrong(gateway: RunningGateway, path: str) -> None:
     await gateway.client.post("/runs", json={"flow_name": "f"})
-    text = (await gateway.client.get("/metrics")).text
+    await gateway.backend.workers.create("w", a_worker(worker_id="w", slots=2, figures=FIGURES))
+    answer = await until(lambda: gateway.client.get(path), lambda answer: answer.status_code == 200)
+    text = answer.text
     done = await asyncio.to_thread(
         subprocess.run,
         ["promtool", "check", "metrics"],
@@ -170,6 +178,57 @@ async def test_a_delayed_start_is_measured_from_the_time_it_was_due(gateway: Run
     assert found[f"{name}_sum"] == 5
     late = "pyoco_run_start_lateness_seconds"
     assert (found[f"{late}_count"], found[f"{late}_sum"]) == (1, 3)
+
+
+# Workers
+
+FIGURES = WorkerFigures(
+    version="1.0",
+    python="3.12.1",
+    started_at=NOW,
+    active=1,
+    ended={"COMPLETED": 7, "FAILED": 2},
+    busy_sec=12.5,
+    cpu_sec=3.5,
+    memory_bytes=50_000_000,
+)
+
+
+async def worker_figures(gateway: RunningGateway, worker_id: str = "w") -> dict[str, float]:
+    return await until(lambda: figures(gateway, path=f"/workers/{worker_id}/metrics"))
+
+
+async def test_a_worker_has_metrics_at_the_gateway(gateway: RunningGateway) -> None:
+    now = time.time()
+    record = a_worker(worker_id="w", last_seen_at=now, slots=2, figures=FIGURES)
+    await gateway.backend.workers.create("w", record)
+    found = await worker_figures(gateway)
+    assert found == {
+        'pyoco_worker_up{worker_id="w"}': 1,
+        'pyoco_worker_slots{worker_id="w"}': 2,
+        'pyoco_worker_build_info{python="3.12.1",version="1.0",worker_id="w"}': 1,
+        'pyoco_worker_start_time_seconds{worker_id="w"}': NOW,
+        'pyoco_worker_active_runs{worker_id="w"}': 1,
+        'pyoco_worker_runs_total{status="COMPLETED",worker_id="w"}': 7,
+        'pyoco_worker_runs_total{status="FAILED",worker_id="w"}': 2,
+        'pyoco_worker_run_seconds_total{worker_id="w"}': 12.5,
+        'pyoco_worker_cpu_seconds_total{worker_id="w"}': 3.5,
+        'pyoco_worker_memory_bytes{worker_id="w"}': 50_000_000,
+    }
+    (listed,) = (await gateway.client.get("/workers")).json()
+    assert "figures" not in listed
+
+
+async def test_an_older_or_lost_worker_has_few(gateway: RunningGateway) -> None:
+    await gateway.backend.workers.create("w", a_worker(worker_id="w"))
+    assert await worker_figures(gateway) == {'pyoco_worker_up{worker_id="w"}': 0}
+
+
+async def test_an_unknown_worker_has_none(gateway: RunningGateway) -> None:
+    """ERR-PYOCO-0020"""
+    await until(lambda: gateway.client.get("/ready"), lambda answer: answer.status_code == 200)
+    answer = await gateway.client.get("/workers/nobody/metrics")
+    assert (answer.status_code, answer.json()["err_id"]) == (404, "ERR-PYOCO-0020")
 
 
 # Series of queues

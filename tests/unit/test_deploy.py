@@ -26,6 +26,8 @@ from tools.reference.metrics import Family, families
 
 DEPLOY = ROOT / "deploy"
 KUBERNETES = "1.32"
+KEDA = "kubernetes/keda.yaml"
+"""Of a resource type that a cluster has only with KEDA."""
 ENVIRONMENT_OF_COMMANDS = {"PYOCO_HTTP_HOST", "PYOCO_HTTP_PORT"}
 
 
@@ -111,14 +113,34 @@ def test_the_compose_file_is_one() -> None:
     assert [error.message for error in validator_for(schema)(schema).iter_errors(document)] == []
 
 
-@every_row("name", manifests())
+@every_row("name", [name for name in manifests() if name != "ScaledObject/pyoco-worker"])
 def test_a_manifest_is_one(name: str) -> None:
     kubernetes_validate.validate(manifests()[name], KUBERNETES, strict=True)
 
 
+def test_keda_scales_the_workers_by_the_queue_of_a_tag_that_they_have(
+    known_series: dict[str, Family],
+) -> None:
+    spec = manifests()["ScaledObject/pyoco-worker"]["spec"]
+    assert set(spec) <= {
+        "scaleTargetRef", "minReplicaCount", "maxReplicaCount", "pollingInterval", "cooldownPeriod",
+        "triggers",
+    }  # fmt: skip
+    assert f"Deployment/{spec['scaleTargetRef']['name']}" in manifests()
+    (trigger,) = spec["triggers"]
+    assert trigger["type"] == "prometheus"
+    assert {type(value) for value in trigger["metadata"].values()} == {str}, "KEDA takes texts only"
+    command = command_lines()["Deployment/pyoco-worker"]
+    tags = set(re.findall(r'tag="([^"]+)"', trigger["metadata"]["query"]))
+    assert tags <= set(command[command.index("--tags") + 1].split(","))
+    assert set(re.findall(r"pyoco_\w+", trigger["metadata"]["query"])) <= set(known_series)
+    promql_parser.parse(trigger["metadata"]["query"])
+    assert trigger["metadata"]["threshold"] == command[command.index("--concurrency") + 1]
+
+
 def test_the_kustomization_names_every_manifest() -> None:
     (kustomization,) = yaml_of("kustomization.yaml")
-    files = {f"kubernetes/{path.name}" for path in (DEPLOY / "kubernetes").glob("*.yaml")}
+    files = {f"kubernetes/{path.name}" for path in (DEPLOY / "kubernetes").glob("*.yaml")} - {KEDA}
     assert set(kustomization["resources"]) == files
     named = [f for generator in kustomization["configMapGenerator"] for f in generator.get("files", [])]
     assert all((DEPLOY / file).is_file() for file in named)
@@ -261,6 +283,7 @@ def test_the_ports_of_kubernetes_agree() -> None:
 
 SETTING_OF_PORT = {
     "http": "PYOCO_HTTP_PORT",
+    "metrics": "PYOCO_WORKER_HTTP_PORT",
     "nats": "NATS_PORT",
     "routes": "NATS_ROUTE_PORT",
     "monitor": "NATS_HTTP_PORT",

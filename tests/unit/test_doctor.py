@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 import pyoco_server
+from pyoco_server.cli import Message
 from pyoco_server.cli.doctor import (
     Finding,
+    Level,
     check_clocks,
     check_disk,
     check_packages,
@@ -19,6 +21,7 @@ from pyoco_server.cli.doctor import (
     check_workers,
     unknown_names,
 )
+from pyoco_server.cli.doctor_live import Problems
 from pyoco_server.domain.fleet import WorkerRecord, WorkerState
 from pyoco_server.jetstream.admin import NatsReport, StreamReport, WorkerReport
 
@@ -163,3 +166,40 @@ def test_every_variable_that_a_command_reads_is_known() -> None:
     found = {name for path in source.rglob("*.py") for name in read.findall(path.read_text())}
     assert {"PYOCO_HTTP_HOST", "PYOCO_HTTP_PORT", "PYOCO_SERVER_URL", "PYOCO_API_KEY"} <= found
     assert unknown_names({"PYOCO_LOAD_DOTENV": "0", **dict.fromkeys(found, "1")}) == []
+
+
+# doctor --live
+
+
+def levels(problems: Problems, *findings: Finding) -> list[tuple[str, str]]:
+    return [(noticed.event, noticed.finding.fact.en) for noticed in problems.noticed(findings)]
+
+
+def a_finding(level: Level, fact: str, subject: str | None = None) -> Finding:
+    return Finding("workers", level, Message.of(fact, fact), subject=subject)
+
+
+def test_problems_are_reported_when_they_appear_change_and_disappear() -> None:
+    problems = Problems()
+    fine, few = a_finding("OK", "tag cpu: 1 live"), a_finding("FAIL", "tag gpu: 1 queued", "gpu")
+    assert levels(problems, fine, few) == [("appeared", "tag gpu: 1 queued")]
+    assert levels(problems, fine, a_finding("FAIL", "tag gpu: 2 queued", "gpu")) == [], "only the figure"
+    assert levels(problems, a_finding("WARN", "tag gpu: none live", "gpu")) == [
+        ("changed", "tag gpu: none live")
+    ]
+    assert levels(problems, fine, a_finding("FAIL", "tag x: 1 queued", "x")) == [
+        ("appeared", "tag x: 1 queued"),
+        ("disappeared", "tag gpu: none live"),
+    ]
+    assert problems.count == 1
+
+
+def test_findings_about_workers_and_clocks_stay_the_same_while_their_figures_change() -> None:
+    keys = [
+        [one.key for one in check_workers(a_report(waiting={"gpu": count}), "default", NOW, TIMEOUT)]
+        for count in (1, 2)
+    ]
+    assert keys[0] == keys[1]
+    assert [one.key for one in check_clocks(a_report(ahead=9.0))] == [
+        one.key for one in check_clocks(a_report(ahead=10.0))
+    ]

@@ -8,7 +8,9 @@ import httpx2
 from prometheus_client.parser import text_string_to_metric_families
 
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain.fleet import WorkerFigures, WorkerRecord, WorkerState
 from pyoco_server.http_api import create_app
+from pyoco_server.http_api.worker_metrics import worker_text
 from pyoco_server.memory import open_memory_gateway_backend
 from tools.reference.tables import code, table
 
@@ -41,8 +43,35 @@ class Family(NamedTuple):
         return {self.name}
 
 
+_WORKERS = """
+## Workers
+
+A worker with `--http-port` (`PYOCO_WORKER_HTTP_PORT`) serves its own at `GET /metrics`, beside
+`pyoco_build_info` and `process_*`. Every gateway has them as of the last heartbeat, at
+`GET /workers/{worker_id}/metrics`.
+
+"""
+_A_WORKER = WorkerRecord(
+    worker_id="w",
+    instance_id="i",
+    state=WorkerState.IDLE,
+    tags=(),
+    last_seen_at=0,
+    last_heartbeat_at=0,
+    slots=1,
+    figures=WorkerFigures(ended={"COMPLETED": 1}, cpu_sec=0.0, memory_bytes=0),
+)
+_COLUMNS = ("metric", "type", "labels", "meaning")
+
+
 def page(_current: str) -> str:
-    return _HEAD + table(("metric", "type", "labels", "meaning"), map(_row, asyncio.run(families())))
+    of_workers = _families(worker_text(_A_WORKER).decode(), {})
+    return (
+        _HEAD
+        + table(_COLUMNS, map(_row, asyncio.run(families())))
+        + _WORKERS
+        + table(_COLUMNS, map(_row, of_workers))
+    )
 
 
 async def families() -> list[Family]:

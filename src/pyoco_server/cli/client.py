@@ -102,9 +102,15 @@ def worker_show(worker_id: WorkerId, *, shown: Shown = AS_JSON, client: Client) 
     shown.one(client.patch_worker_hidden(worker_id, hidden=False), "worker_id")
 
 
-def metrics(*, client: Client) -> None:
-    """Print the server's metrics in Prometheus format."""
-    print(client.get_metrics(), end="")
+def metrics(*, worker: str | None = None, client: Client) -> None:
+    """Print the server's metrics in Prometheus format.
+
+    Parameters
+    ----------
+    worker
+        Print those of this worker, as of its last heartbeat.
+    """
+    print(client.get_metrics() if worker is None else client.get_worker_metrics(worker), end="")
 
 
 # Wheels

@@ -17,6 +17,16 @@ WHICH_ITEMS = Text(
 )
 
 OPERATIONS_HELP_JA = {
+    (
+        "Keep checking until Ctrl-C, and print problems as they appear and disappear; one object per line with --json."
+    ): "Ctrl-C まで確認を続け、問題の発生と解消を表示します。--json では1行に1オブジェクト。",
+    "With --live: seconds between two checks.": "--live の確認間隔（秒）。",
+    "Port for /health, /ready and /metrics (also: PYOCO_WORKER_HTTP_PORT). Default: none.": (
+        "/health、/ready、/metrics のポート（環境変数: PYOCO_WORKER_HTTP_PORT）。既定: なし。"
+    ),
+    "Listen address for them (also: PYOCO_WORKER_HTTP_HOST). Default: 127.0.0.1": (
+        "その待ち受けアドレス（環境変数: PYOCO_WORKER_HTTP_HOST）。既定: 127.0.0.1"
+    ),
     "Send messages when something happens.": "何かが起きたときに通知を送ります。",
     "Where the messages of alerts go: webhooks, chats, e-mail.": (
         "アラートの送り先（webhook、チャット、メール）を管理します。"

@@ -245,6 +245,7 @@ NO_TASKS = Text(en="no tasks yet", ja="タスクはまだありません")
 # Help in Japanese
 
 HELP_JA = {
+    "Print those of this worker, as of its last heartbeat.": "このworkerのメトリクスを表示します（最後のハートビート時点）。",
     "Print the cause only, e.g. no_worker.": "原因の名前だけを表示します。例: no_worker",
     "Explain why a run waits or failed, and what to do.": "runが待機・失敗した理由と対処方法を表示します。",
     "Do not start before this time, e.g. 2026-12-01T02:00+09:00.": (

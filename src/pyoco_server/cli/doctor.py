@@ -53,6 +53,13 @@ class Finding:
     advice: Message | None = None
     storage: tuple[dict[str, Any], ...] = ()
     """Streams and buckets with their bytes, the largest first."""
+    subject: str | None = None
+    """What it is about, if the text has figures that change."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The same for the same problem, however often it is found."""
+        return self.check, self.fact.en if self.subject is None else self.subject
 
     def as_json(self) -> dict[str, Any]:
         """Always in English."""
@@ -152,7 +159,8 @@ def check_disk(directory: Path) -> Finding:
     fact = texts.DISK(free=f"{free / 1024**3:.1f} GiB", path=directory)
     if free >= DISK_WARN_BYTES:
         return Finding("disk", "OK", fact)
-    return Finding("disk", "FAIL" if free < DISK_FAIL_BYTES else "WARN", fact, texts.DISK_LOW())
+    level: Level = "FAIL" if free < DISK_FAIL_BYTES else "WARN"
+    return Finding("disk", level, fact, texts.DISK_LOW(), subject="free")
 
 
 def check_nats_server(*, is_needed: bool) -> Finding:
@@ -215,7 +223,13 @@ def check_clocks(report: NatsReport) -> list[Finding]:
         ),
     ]
     wrong = [
-        Finding("clock", "WARN", texts.CLOCK_OFF(whose=whose, seconds=f"{ahead:+.1f}"), texts.CLOCK_ADVICE())
+        Finding(
+            "clock",
+            "WARN",
+            texts.CLOCK_OFF(whose=whose, seconds=f"{ahead:+.1f}"),
+            texts.CLOCK_ADVICE(),
+            subject=whose.en,
+        )
         for whose, ahead in clocks
         if abs(ahead) > CLOCK_WARN_SEC
     ]
@@ -258,8 +272,9 @@ def _workers_of(tag: str, count: int, waiting: int) -> Finding:
         return Finding("workers", "OK", texts.WORKERS(tag=tag, count=count, waiting=waiting))
     advice = texts.NO_WORKERS_ADVICE(tag=tag)
     if waiting:
-        return Finding("workers", "FAIL", texts.NO_WORKERS_FOR_JOBS(tag=tag, waiting=waiting), advice)
-    return Finding("workers", "WARN", texts.NO_WORKERS(tag=tag), advice)
+        fact = texts.NO_WORKERS_FOR_JOBS(tag=tag, waiting=waiting)
+        return Finding("workers", "FAIL", fact, advice, subject=tag)
+    return Finding("workers", "WARN", texts.NO_WORKERS(tag=tag), advice, subject=tag)
 
 
 def check_gateway(url: str) -> Finding:
@@ -276,7 +291,7 @@ def check_gateway(url: str) -> Finding:
     if facts.get("runs_total"):
         read_model = f"{read_model} ({facts['runs_read']:,} / {facts['runs_total']:,})"
     fact = texts.GATEWAY_NOT_READY(url=url, nats=nats, read_model=read_model)
-    return Finding("gateway", "FAIL", fact, texts.GATEWAY_NOT_READY_ADVICE())
+    return Finding("gateway", "FAIL", fact, texts.GATEWAY_NOT_READY_ADVICE(), subject=url)
 
 
 def _no_gateway(url: str, *, is_http: bool) -> Finding:
@@ -296,12 +311,17 @@ def _some(names: list[str]) -> str:
 
 # The command
 
-_COLOURS = {"OK": "green", "WARN": "yellow", "FAIL": "bold red"}
+COLOURS = {"OK": "green", "WARN": "yellow", "FAIL": "bold red"}
+
+
+def check_installed() -> list[Finding]:
+    """What does not change while a program runs."""
+    return [check_python(), check_packages(), check_page()]
 
 
 def examine(server: str, options: Mapping[str, Any], data_dir: Path) -> list[Finding]:
-    """All checks, starting with this machine. `options`: settings of the command line."""
-    local = [check_python(), check_packages(), check_page(), check_disk(data_dir)]
+    """All other checks, starting with this machine. `options`: settings of the command line."""
+    local = [check_disk(data_dir)]
     try:
         found = running_server(data_dir)
         embedded = running_embedded_url(data_dir / "nats") if found is None else found.nats_url
@@ -363,7 +383,7 @@ def _print(findings: list[Finding]) -> None:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for finding in findings:
-        table.add_row(Text(finding.level, _COLOURS[finding.level]), Text(finding.check), Text(finding.fact))
+        table.add_row(Text(finding.level, COLOURS[finding.level]), Text(finding.check), Text(finding.fact))
         if finding.advice:
             table.add_row("", "", Text(f"→ {finding.advice}", "bold"))
     Console(highlight=False).print(table)

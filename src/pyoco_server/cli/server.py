@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import cyclopts
 import msgspec
@@ -33,6 +33,9 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.logs import configure_logging
 from pyoco_server.running_server import Durability
+
+if TYPE_CHECKING:
+    from pyoco_server.cli.doctor import Finding
 
 app = cyclopts.App(name="pyoco-server", help="Run Python workflows on your own machines.")
 
@@ -228,7 +231,7 @@ def _files() -> Iterator[tuple[Path, Path]]:
 
 
 @app.command
-def doctor(
+def doctor(  # noqa: PLR0913 - one argument per option
     *,
     server: str | None = None,
     nats_url: str | None = None,
@@ -237,6 +240,8 @@ def doctor(
     output: Literal["table", "json"] = "table",
     json: Flag = False,
     quiet: Quiet = False,
+    live: Flag = False,
+    interval_sec: float = 5.0,
 ) -> None:
     """Check this machine and the installation, and suggest fixes. Exit code 1 if a check fails.
 
@@ -255,8 +260,15 @@ def doctor(
         Same as --output json.
     quiet
         Print problems only.
+    live
+        Keep checking until Ctrl-C, and print problems as they appear and disappear; one object per line with
+        --json.
+    interval_sec
+        With --live: seconds between two checks.
     """
-    from pyoco_server.cli.doctor import examine, show  # noqa: PLC0415 - see the top of this file
+    # See the top of this file.
+    from pyoco_server.cli.doctor import check_installed, examine, show  # noqa: PLC0415
+    from pyoco_server.cli.doctor_live import watch  # noqa: PLC0415
 
     with reporting_failures():
         configure_logging(  # fixed values: invalid log settings must not stop the diagnosis
@@ -268,8 +280,16 @@ def doctor(
             stream=sys.stderr,
         )
         options = {"nats_url": nats_url, **vars(access)}
-        findings = examine(server_url(server, data_dir), options, data_dir)
-        sys.exit(show(findings, as_json=json or output == "json", problems_only=quiet))
+        as_json, installed = json or output == "json", check_installed()
+
+        def check() -> list["Finding"]:
+            return [*installed, *examine(server_url(server, data_dir), options, data_dir)]
+
+        if live:
+            if interval_sec <= 0:
+                raise InvalidCliInput(texts.BAD_INTERVAL(given=f"{interval_sec:g}"))
+            watch(check, interval_sec, as_json=as_json, is_quiet=quiet)
+        sys.exit(show(check(), as_json=as_json, problems_only=quiet))
 
 
 add_completion(app)

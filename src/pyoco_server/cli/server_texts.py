@@ -341,3 +341,15 @@ NO_API_KEYS = Text(
     en="no API keys; create one with: pyoco-server-admin api-key create TENANT",
     ja="APIキーはありません。作成するには: pyoco-server-admin api-key create TENANT",
 )
+
+# doctor --live
+
+WATCHING = Text(
+    en="problems: {problems}; checking every {seconds} s, Ctrl-C stops it",
+    ja="問題: {problems}件。{seconds}秒ごとに確認します（Ctrl-C で終了）",
+)
+NO_LONGER = Text(en="no longer: {fact}", ja="解消: {fact}")
+BAD_INTERVAL = Text(
+    en="--interval-sec {given}: must be greater than 0; example: --interval-sec 5",
+    ja="--interval-sec {given}: 0より大きい値を指定してください。例: --interval-sec 5",
+)

@@ -8,6 +8,7 @@ import sys
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import cyclopts
 from msgspec import Struct
@@ -29,8 +30,12 @@ from pyoco_server.wiring.worker import (
     new_worker,
     open_flow_processes,
     open_worker_connection,
+    own_usage,
 )
 from pyoco_server.worker.worker import SideWorkEnded, Worker, WorkerIdInUse, check_names
+
+if TYPE_CHECKING:
+    from pyoco_server.cli.worker_http import WorkerProbe
 
 log = get_logger(__name__)
 app = cyclopts.App(name="pyoco-worker", help="Run flows submitted to a pyoco-server.")
@@ -67,6 +72,8 @@ def worker(  # noqa: PLR0913 - the options of the contract
     wheel_sync_dir: str | None = None,
     wheel_sync_interval_sec: float | None = None,
     wheel_install_timeout_sec: float | None = None,
+    http_port: int | None = None,
+    http_host: str | None = None,
     poll_timeout: float = 1.0,
     run_once: Flag = False,
 ) -> None:
@@ -103,6 +110,10 @@ def worker(  # noqa: PLR0913 - the options of the contract
         Seconds between two wheel syncs (also: PYOCO_WHEEL_SYNC_INTERVAL_SEC).
     wheel_install_timeout_sec
         Timeout in seconds for installing one wheel (also: PYOCO_WHEEL_INSTALL_TIMEOUT_SEC).
+    http_port
+        Port for /health, /ready and /metrics (also: PYOCO_WORKER_HTTP_PORT). Default: none.
+    http_host
+        Listen address for them (also: PYOCO_WORKER_HTTP_HOST). Default: 127.0.0.1
     poll_timeout
         With --run-once: seconds to wait for a job.
     run_once
@@ -115,6 +126,8 @@ def worker(  # noqa: PLR0913 - the options of the contract
             wheel_sync_dir=wheel_sync_dir,
             wheel_sync_interval_sec=wheel_sync_interval_sec,
             wheel_install_timeout_sec=wheel_install_timeout_sec,
+            worker_http_port=http_port,
+            worker_http_host=http_host,
             **vars(access),
         )
         check_nats_access(config)
@@ -177,8 +190,11 @@ async def _work(config: NatsBackendConfig, options: Options, *, find_server: boo
         flows = await stack.enter_async_context(
             open_flow_processes(config, name, options.flow_resolver, options.concurrency, options.limits)
         )
+        probe = await _endpoint(stack, config)
         backend, config = await _connected(stack, config, name, find_server=find_server)
-        instance = new_worker(config, backend, flows.executors, name, flows.wheels)
+        instance = new_worker(config, backend, flows.executors, name, flows.wheels, usage=own_usage)
+        if probe is not None:
+            probe.worker = instance
         opening = asyncio.ensure_future(_opened(instance))
         stopping = Stopping(instance, options.drain_timeout, opening)
         stopping.listen()
@@ -196,6 +212,17 @@ async def _work(config: NatsBackendConfig, options: Options, *, find_server: boo
         finally:
             await instance.close()
     return stopping.exit_code
+
+
+async def _endpoint(stack: AsyncExitStack, config: NatsBackendConfig) -> "WorkerProbe | None":
+    """Imported only where it is wanted: a worker starts faster without an HTTP server."""
+    if not config.worker_http_port:
+        return None
+    from pyoco_server.cli.worker_http import WorkerProbe, worker_endpoint  # noqa: PLC0415
+
+    probe = WorkerProbe()
+    await stack.enter_async_context(worker_endpoint(config, probe))
+    return probe
 
 
 async def _serve(instance: Worker, options: Options, stopping: "Stopping") -> None:

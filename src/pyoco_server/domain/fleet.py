@@ -32,6 +32,22 @@ FEATURES = (KEPT_TASKS, RESOLVES)
 """Of every worker of this version."""
 
 
+class WorkerFigures(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a worker has done since its start, and what its main process uses."""
+
+    version: str = ""
+    python: str = ""
+    started_at: float = 0.0
+    active: int = 0
+    """Runs that it has now."""
+    ended: dict[str, int] = {}
+    """Runs by how they ended on it: a status, or `OTHER`, e.g. returned to the queue."""
+    busy_sec: float = 0.0
+    """The sum of the times that these runs took."""
+    cpu_sec: float | None = None
+    memory_bytes: int | None = None
+
+
 class WorkerRecord(Struct, frozen=True, kw_only=True):
     worker_id: str
     instance_id: str
@@ -64,6 +80,8 @@ class WorkerRecord(Struct, frozen=True, kw_only=True):
     """What it can do that older workers cannot."""
     slots: int | None = None
     """How many runs it can run at once; None: an older worker."""
+    figures: WorkerFigures | None = None
+    """For its metrics; None: an older worker."""
 
 
 class FlowList(Struct, frozen=True):
@@ -92,6 +110,7 @@ class WorkerActivity(Struct, frozen=True, kw_only=True):
     flows: FlowList | None = None
     features: tuple[str, ...] = FEATURES
     slots: int | None = None
+    figures: WorkerFigures | None = None
 
 
 def register(known: WorkerRecord | None, activity: WorkerActivity, now: float) -> WorkerRecord:
@@ -120,6 +139,7 @@ def register(known: WorkerRecord | None, activity: WorkerActivity, now: float) -
         flows_complete=activity.flows.is_complete if activity.flows else False,
         features=activity.features,
         slots=activity.slots,
+        figures=activity.figures,
     )
 
 

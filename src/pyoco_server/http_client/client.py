@@ -121,6 +121,10 @@ class ClientCalls(RunCalls, AuditCalls, StatsCalls):
     async def get_metrics(self) -> str:
         return (await self._send("GET", "/metrics")).text
 
+    async def get_worker_metrics(self, worker_id: str) -> str:
+        """Metrics of a worker as of its last heartbeat, in Prometheus format."""
+        return (await self._send("GET", f"/workers/{segment(worker_id)}/metrics")).text
+
     async def get_health(self) -> Health:
         health: Health = await self._call("GET", "/health")
         return health
@@ -351,6 +355,7 @@ class PyocoHttpClient:
     patch_worker_hidden = blocking(ClientCalls.patch_worker_hidden)
     delete_worker = blocking(ClientCalls.delete_worker)
     get_metrics = blocking(ClientCalls.get_metrics)
+    get_worker_metrics = blocking(ClientCalls.get_worker_metrics)
     get_health = blocking(ClientCalls.get_health)
     list_wheels = blocking(ClientCalls.list_wheels)
     list_wheel_history = blocking(ClientCalls.list_wheel_history)

@@ -45,6 +45,7 @@ from pyoco_server.wiring.backends import (
     open_worker_backend,
 )
 from pyoco_server.wiring.gateway_backend import change_log, channel_store, open_events
+from pyoco_server.worker.figures import Usage, own_usage, unknown_usage
 from pyoco_server.worker.run_log import REFUSED_PATIENCE_SEC
 from pyoco_server.worker.session import FlowExecutors
 from pyoco_server.worker.wheels import CodeUsers, DirectoryInstaller, KeepWheels
@@ -62,6 +63,7 @@ __all__ = [
     "open_process_executors",
     "open_thread_worker",
     "open_worker_connection",
+    "own_usage",
     "resolver_of",
 ]
 
@@ -84,6 +86,7 @@ def new_worker(  # noqa: PLR0913 - one argument per part it is put together from
     clock: Clock = time.time,
     new_id: Callable[[], str] = new_run_id,
     log_patience_sec: float = REFUSED_PATIENCE_SEC,
+    usage: Callable[[], Usage] = unknown_usage,
 ) -> Worker:
     """Raises ValueError for a name that cannot be one."""
     return Worker(
@@ -97,6 +100,7 @@ def new_worker(  # noqa: PLR0913 - one argument per part it is put together from
         instance_id=new_id(),
         log_patience_sec=log_patience_sec,
         resolve=ResolveJob(ReadValues(backend, Sealer(config.secrets_keys))),
+        usage=usage,
     )
 
 

@@ -10,7 +10,15 @@ from typing import Any
 from msgspec.structs import replace
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.fleet import FEATURES, LANES, SHARES, WorkerActivity, WorkerRecord, WorkerState
+from pyoco_server.domain.fleet import (
+    FEATURES,
+    LANES,
+    SHARES,
+    WorkerActivity,
+    WorkerRecord,
+    WorkerState,
+    register,
+)
 from pyoco_server.domain.inputs import is_tag, is_worker_id
 from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.domain.wheels import WheelSync
@@ -21,6 +29,7 @@ from pyoco_server.usecases.fleet import RegisterWorker
 from pyoco_server.usecases.ports.queues import Delivery, JobSource
 from pyoco_server.usecases.ports.runs import WorkerBackend
 from pyoco_server.usecases.ports.stores import Clock
+from pyoco_server.worker.figures import CountRuns, Usage, unknown_usage
 from pyoco_server.worker.pipeline import Handled, Pipeline, Resolve, receive
 from pyoco_server.worker.run_log import REFUSED_PATIENCE_SEC
 from pyoco_server.worker.session import FlowExecutors
@@ -53,11 +62,15 @@ class Worker:
         instance_id: str,
         log_patience_sec: float = REFUSED_PATIENCE_SEC,
         resolve: Resolve | None = None,
+        usage: Callable[[], Usage] = unknown_usage,
     ) -> None:
+        """`usage`: of this process, for metrics."""
         check_names(worker_id, tags)
         self.worker_id = worker_id
         self.instance_id = instance_id
         self.tags = tuple(dict.fromkeys(tags))
+        self._clock = clock
+        self._counts = CountRuns(clock(), usage)
         self._backend = backend
         self._executors = executors
         self._active: set[asyncio.Task[Handled]] = set()
@@ -87,6 +100,7 @@ class Worker:
             self._abilities,
         )
         self._lanes: Callable[[], tuple[str, ...]] = lambda: (LANES, SHARES)
+        self._side_work: list[asyncio.Task[None]] = []
         self._wheel_sync = wheel_sync
 
     async def open(self) -> None:
@@ -170,7 +184,18 @@ class Worker:
             "flows": self._executors.flows,
             "features": (*FEATURES, *self._lanes()),
             "slots": self._executors.capacity,
+            "figures": self._counts.now(),
         }
+
+    def record(self) -> WorkerRecord:
+        """As the next heartbeat will have it."""
+        return self._registration.record()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it takes jobs."""
+        is_open = bool(self._side_work) and not any(task.done() for task in self._side_work)
+        return is_open and not self._stopping.is_set() and self._backend.is_available
 
     async def _wait_until_freed(self) -> None:
         """After `FULL_SEC`, withdraw the request for jobs: other workers may be free."""
@@ -236,12 +261,15 @@ class Worker:
     async def _handle(self, delivery: Delivery) -> Handled:
         received = receive(delivery)
         self._registration.started(received.run_id)
-        handled = None
+        self._counts.started()
+        began, handled = self._clock(), None
         try:
             handled = await self._pipeline.handle(received)
             return handled
         finally:
-            self._registration.ended(received.run_id, handled.status if handled else None)
+            status = handled.status if handled else None
+            self._counts.ended(status, max(0.0, self._clock() - began))
+            self._registration.ended(received.run_id, status)
 
     def _check_side_work(self) -> None:
         for task in self._side_work:
@@ -386,6 +414,9 @@ class Registration:
             wheel_sync=self._wheel_sync(),
             **self._abilities(),
         )
+
+    def record(self) -> WorkerRecord:
+        return register(None, self._now(), self._clock())
 
     async def stopped(self, reason: str) -> None:
         """Write the last record: a clean stop differs from a missing heartbeat."""

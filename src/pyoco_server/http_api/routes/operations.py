@@ -48,6 +48,7 @@ from pyoco_server.http_api.gateway import Stale, gateway_of, levels_of, reading_
 from pyoco_server.http_api.metrics import CONTENT_TYPE
 from pyoco_server.http_api.middleware import author_of, caller_of
 from pyoco_server.http_api.views import json_response, wheel_view, worker_view
+from pyoco_server.http_api.worker_metrics import worker_text
 from pyoco_server.usecases.audit_trail import AuditTrail
 from pyoco_server.usecases.fleet import WorkerFilter
 from pyoco_server.usecases.wheels import Author, Upload
@@ -121,6 +122,7 @@ workers_router = APIRouter(
 )
 
 MAX_BODY_BYTES = 4096
+WorkerId = Annotated[str, Path(description="Worker id (--worker-id)")]
 
 
 class PatchWorkerRequest(Body):
@@ -148,6 +150,20 @@ async def list_workers(
     return reading.marked(json_response([worker_view(worker) for worker in workers]))
 
 
+@workers_router.get(
+    "/workers/{worker_id}/metrics",
+    summary="Prometheus metrics of a worker",
+    responses={200: {"content": {"text/plain": {}}}, **answers_with(WorkerNotFound)},
+)
+@needs(Scope.READ)
+async def worker_metrics(request: Request, worker_id: WorkerId) -> Response:
+    """As of its last heartbeat, for workers that Prometheus cannot reach. An older worker reports few."""
+    record = reading_of(request).levels.runs.list_workers.find(worker_id)
+    if record is None:
+        raise WorkerNotFound
+    return Response(worker_text(record), media_type=CONTENT_TYPE)
+
+
 @workers_router.patch(
     "/workers/{worker_id}",
     summary="Hide or show a worker",
@@ -158,9 +174,7 @@ async def list_workers(
     openapi_extra=json_body_docs(PatchWorkerRequest),
 )
 @needs(Scope.OPERATE, audit=("worker.hide", "worker.show"))
-async def patch_worker(
-    request: Request, worker_id: Annotated[str, Path(description="Worker id (--worker-id)")]
-) -> Response:
+async def patch_worker(request: Request, worker_id: WorkerId) -> Response:
     wanted = await parse_json(await read_body(request, MAX_BODY_BYTES), PatchWorkerRequest)
     record = await levels_of(request).runs.hide_worker(worker_id, author_of(request), hidden=wanted.hidden)
     return json_response(shown(WorkerPatched, record))
