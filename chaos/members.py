@@ -177,7 +177,8 @@ def _node(directory: Path, name: str, address: tuple[str, int], limit: str, clus
 
 def gateway_member(directory: Path, name: str, config: NatsBackendConfig) -> GatewayMember:
     port = free_port(HOST)
-    command = (sys.executable, "-m", "pyoco_server.cli.server", "up", "--port", str(port))
+    place = ("--port", str(port), "--data-dir", str(directory / name))
+    command = (sys.executable, "-m", "pyoco_server.cli.server", "up", *place)
     own = replace(config, audit_log_path=str(directory / f"{name}.jsonl"))
     member = GatewayMember("gateway", name, command, directory, environment(own))
     member.port = port

@@ -140,6 +140,7 @@ async def installation(
                 "worker_heartbeat_interval_sec": 0.5,
                 "cancel_grace_period_sec": GRACE_SEC,
                 "workflow_event_max_receipts": 100_000,
+                "wheel_sync_dir": str(directory / "wheels"),
                 **{name: _placed(value, directory) for name, value in settings.items()},
             }
         )

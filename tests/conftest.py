@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, chdir
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _place(item: pytest.Item) -> int:
     folder = item.path.parent.name
     return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _away_from_the_repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What fixtures of a module or a session start does not write into the repository either."""
+    with chdir(tmp_path_factory.mktemp("elsewhere")):
+        yield
 
 
 @pytest.fixture(autouse=True)

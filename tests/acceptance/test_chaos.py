@@ -1,5 +1,7 @@
 """REQ-0010: a small part of `make chaos`; a failure names its seed."""
 
+from pathlib import Path
+
 import pytest
 
 from campaigns import CAMPAIGNS, Scale
@@ -19,3 +21,4 @@ SMALL = Scale(acts=40, executions=10, events=10, clients=8, soak_sec=5.0, rest=1
 async def test_what_was_promised_holds_under_faults(fault: str, campaign: str) -> None:
     report = await CAMPAIGNS[campaign](SEED, SMALL)
     assert report.broken == [], f"{fault}, seed {SEED}: {report.facts}"
+    assert [*Path.cwd().iterdir()] == [], "every member writes into the campaign's directory"

@@ -2,6 +2,8 @@
 
 import shutil
 import subprocess
+from functools import cache
+from pathlib import Path
 from typing import get_args
 
 import cyclopts
@@ -10,23 +12,40 @@ import pytest
 from pyoco_server import admin_cli
 from pyoco_server.cli import client, server, worker
 from pyoco_server.cli.terminal import Shell
-from support.programs import SCRIPTS, Programs
+from support.programs import Programs
 from support.waiting import PATIENCE_SEC
 
 APPS = (server.app, worker.app, client.app, admin_cli.app)
 
 BASH = """
-source <({program} --show-completion bash)
+source {script}
 COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
 _{function}
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
 
 
-def completed(*words: str) -> set[str]:
+@cache
+def script_of(program: str, directory: Path) -> Path:
+    """As the program prints it."""
+    done = Programs(directory).run(program, "--show-completion", "bash")
+    assert done.returncode == 0, done.stderr
+    path = directory / f"{program}.bash"
+    path.write_text(done.stdout)
+    return path
+
+
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("scripts")
+
+
+def completed(scripts: Path, *words: str) -> set[str]:
     """What bash offers for the last word."""
     quoted = " ".join(f"'{word}'" for word in words)
-    script = BASH.format(program=SCRIPTS / words[0], words=quoted, function=words[0].replace("-", "_"))
+    script = BASH.format(
+        script=script_of(words[0], scripts), words=quoted, function=words[0].replace("-", "_")
+    )
     done = subprocess.run(
         ["bash", "-c", script], capture_output=True, text=True, timeout=PATIENCE_SEC, check=True
     )
@@ -51,8 +70,8 @@ def completed(*words: str) -> set[str]:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
-def test_bash_completes(words: tuple[str, ...], offered: set[str]) -> None:
-    assert completed(*words) == offered
+def test_bash_completes(scripts: Path, words: tuple[str, ...], offered: set[str]) -> None:
+    assert completed(scripts, *words) == offered
 
 
 @pytest.mark.slow

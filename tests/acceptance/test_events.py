@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -62,6 +63,18 @@ def shell(programs: Programs, url: str, script: str) -> str:
     return done.stdout
 
 
+def define(programs: Programs, url: str) -> None:
+    """What the first block of the page does, without a shell."""
+    block = blocks("sh")[0]
+    (template,) = re.findall(r"<<'JSON'\n(.*?)^JSON$", block, re.MULTILINE | re.DOTALL)
+    (programs.directory / "template.json").write_text(template)
+    commands = re.findall(r"^pyoco-client \w+ put .+$", block, re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        done = programs.run(*shlex.split(command), PYOCO_SERVER_URL=url)
+        assert done.returncode == 0, done.stderr
+
+
 def as_cron(programs: Programs, url: str, crontab: str) -> str:
     """D43: as cron does it: its variables, five fields of time, and a `%` that is not escaped ends a line."""
     *settings, line = crontab.splitlines()
@@ -107,7 +120,7 @@ def test_the_other_commands(programs: Programs, url: str) -> None:
         assert done.returncode == code, done.stdout + done.stderr
         return json.loads(done.stdout) if code == 0 else done.stderr
 
-    shell(programs, url, blocks("sh")[0])
+    define(programs, url)
     lost = client("events", "send", "--template-id", "later", "--key", "k", code=1)
     assert "HTTP 404 ERR-PYOCO-0042 Workflow template not found." in lost
     refused = programs.run("pyoco-client", "events", "send", "--token", "wrong", PYOCO_SERVER_URL=url)
@@ -146,7 +159,7 @@ def test_receipts_jobs_and_settings_are_exported(programs: Programs, config: Nat
     with programs.started("pyoco-server", "up", "--port", str(port), **settings) as up:
         up.says("Ctrl-C stops it")
         url = f"http://127.0.0.1:{port}"
-        shell(programs, url, blocks("sh")[0])
+        define(programs, url)
         with PyocoHttpClient(url) as client:
             started = client.events.send(event_name="month.closed", idempotency_key="k")
             client.events.save_notification_settings(
@@ -178,7 +191,7 @@ def test_files_of_an_earlier_server_are_imported_and_the_banner_has_it(
         up.says(r"Events +1 records imported from artifacts/.*receipts.json")
         up.says("events.import_failed")
         url = f"http://127.0.0.1:{port}"
-        shell(programs, url, blocks("sh")[0])
+        define(programs, url)
         with PyocoHttpClient(url) as client:
             again = client.events.send(event_name="month.closed", idempotency_key="k")
             assert (again["duplicate"], again["run_id"]) == (True, "r-1")
@@ -193,7 +206,7 @@ def test_a_gateway_killed_between_the_claim_and_the_start_starts_nothing_twice(
     with programs.started("pyoco-server", "up", "--port", str(port), **settings) as living:
         living.says("Ctrl-C stops it")
         url = f"http://127.0.0.1:{port}"
-        shell(programs, url, blocks("sh")[0])
+        define(programs, url)
         claimed_run = _claim_and_kill(programs, settings)
         body = {"event_name": "month.closed", "idempotency_key": "k"}
         with httpx2.Client(base_url=url, timeout=PATIENCE_SEC) as http:

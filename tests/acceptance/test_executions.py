@@ -1,8 +1,7 @@
 """Executions as people use them: the command line, the client. The how-to is typed by test_pages.py."""
 
 import json
-import os
-import subprocess
+import shlex
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from pyoco_server import PyocoHttpClient
 from support.nats_server import free_port
 from support.page import File, steps
-from support.programs import SCRIPTS, Programs
+from support.programs import Programs
 from support.waiting import PATIENCE_SEC, until_now
 
 HOWTO = Path(__file__).parents[2] / "docs/how-to/executions.md"
@@ -36,16 +35,7 @@ class Shell:
         (self._programs.directory / name).write_text(json.dumps(definition))
 
     def __call__(self, command: str, code: int = 0) -> tuple[str, str]:
-        path = f"{SCRIPTS}{os.pathsep}{os.environ['PATH']}"
-        done = subprocess.run(
-            ["/bin/sh", "-c", command],
-            cwd=self._programs.directory,
-            env={**self._programs.environ, "PATH": path, "PYOCO_SERVER_URL": self.url},
-            capture_output=True,
-            text=True,
-            timeout=2 * PATIENCE_SEC,
-            check=False,
-        )
+        done = self._programs.run(*shlex.split(command), PYOCO_SERVER_URL=self.url)
         assert done.returncode == code, f"{command}: {done.stdout}{done.stderr}"
         return done.stdout, done.stderr
 

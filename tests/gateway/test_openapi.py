@@ -7,6 +7,7 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
 from schemathesis.checks import allow_header_conformance, positive_data_acceptance
+from schemathesis.core.result import Ok
 from schemathesis.pytest.lazy import get_all_tests
 
 from pyoco_server.config import NatsBackendConfig
@@ -17,11 +18,6 @@ NOT_ASKED = [
     positive_data_acceptance,  # no schema says which text is a cursor, a wheel, a flow, or a key used before
     allow_header_conformance,  # Starlette names the methods of the first route of a path only
 ]
-
-
-OPTIONS = settings(
-    max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +34,22 @@ def answers_as_documented(case: Any) -> None:
     case.call_and_validate(excluded_checks=NOT_ASKED)
 
 
-def test_the_gateway_answers_as_documented(description: Any, subtests: pytest.Subtests) -> None:
-    """One test: schemathesis makes its requests while it collects, which each worker of pytest does."""
+@pytest.mark.parametrize("examples", [5, pytest.param(100, marks=pytest.mark.slow)])
+def test_the_gateway_answers_as_documented(
+    description: Any, subtests: pytest.Subtests, examples: int
+) -> None:
+    """Every boundary of every field, and random requests beside these.
+
+    One test: schemathesis makes its requests while it collects, which each worker of pytest does.
+    """
+    wanted = settings(max_examples=examples, suppress_health_check=[HealthCheck.too_slow])
     made = get_all_tests(
-        schema=description, test_func=answers_as_documented, settings=OPTIONS, given_kwargs=None
+        schema=description, test_func=answers_as_documented, settings=wanted, given_kwargs=None
     )
     operations = 0
-    for operation, test in (each.ok() for each in made):
+    for each in made:
+        assert isinstance(each, Ok), each.err()
+        operation, test = each.ok()
         with subtests.test(operation.label):
             test()
         operations += 1

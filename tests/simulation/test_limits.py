@@ -1,7 +1,7 @@
 """Limits in worlds of gateways and workers that die, freeze and learn late. See `limit_world`, `seeds`."""
 
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ from pyoco_server.domain.limits.holders import HeldPlace, KeyId
 from pyoco_server.usecases.limits.admit import AdmitRuns
 from pyoco_server.usecases.limits.board import LimitBoard
 from support.limit_world import Gateway, simulate_limits
-from support.seeds import shares
+from support.seeds import hurt_in, is_noticed, shares
 
 
 def world_of(seed: int, **options: Any) -> Any:
@@ -20,14 +20,7 @@ def world_of(seed: int, **options: Any) -> Any:
 
 @pytest.mark.parametrize("share", shares(50, slow=500, long=1000, share=50))
 def test_never_too_many_runs_have_a_place_and_all_of_them_end(share: range) -> None:
-    hurt: Counter[str] = Counter()
-    for seed in share:
-        world, broken = world_of(seed)
-        assert broken == [], f"PYOCO_TEST_SEED={seed}: {broken[:5]}"
-        hurt += world.hurt
-    if len(share) > 5:
-        assert hurt["kill g"]
-        assert hurt["freeze g"]
+    hurt_in(share, world_of, "kill g", "freeze g")
 
 
 class Everybody:
@@ -46,14 +39,7 @@ def give_places_at_once(gateway: Gateway) -> None:
 @pytest.mark.slow
 def test_the_lease_only_saves_work() -> None:
     """Two gateways that both give places never give one twice."""
-    for seed in range(60):
-        _, broken = world_of(seed, prepare=give_places_at_once)
-        assert broken == [], f"PYOCO_TEST_SEED={seed}: {broken[:5]}"
-
-
-def breaks(prepare: Any, seeds: Iterable[int] = range(150)) -> bool:
-    """Whether worlds whose gateways were changed like this are noticed."""
-    return any(world_of(seed, prepare=prepare)[1] for seed in seeds)
+    hurt_in(range(60), partial(world_of, prepare=give_places_at_once))
 
 
 def test_a_gateway_that_frees_places_it_does_not_know_is_noticed() -> None:
@@ -68,7 +54,7 @@ def test_a_gateway_that_frees_places_it_does_not_know_is_noticed() -> None:
         give_places_at_once(gateway)
         gateway.board.__class__ = Careless
 
-    assert breaks(prepare, range(140, 150))  # few worlds show it
+    assert is_noticed(partial(world_of, prepare=prepare), range(140, 150))  # few worlds show it
 
 
 def test_a_gateway_that_uses_the_places_of_another_without_a_word_is_noticed() -> None:
@@ -81,4 +67,4 @@ def test_a_gateway_that_uses_the_places_of_another_without_a_word_is_noticed() -
     def prepare(gateway: Gateway) -> None:
         gateway.admit.__class__ = Idle
 
-    assert breaks(prepare)
+    assert is_noticed(partial(world_of, prepare=prepare), range(150))

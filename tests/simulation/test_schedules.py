@@ -3,13 +3,12 @@
 See `seeds` for which worlds are tried.
 """
 
-from collections import Counter
 from typing import Any
 
 import pytest
 
 from pyoco_server.usecases.schedules.attend import AttendSchedule, Fired
-from support.seeds import shares
+from support.seeds import hurt_in, is_noticed, shares
 from support.simulation import Odds, World, simulate
 
 
@@ -19,16 +18,14 @@ def world_of(seed: int) -> tuple[World, list[str]]:
 
 @pytest.mark.parametrize("share", shares(5, slow=40, long=300, share=5))
 def test_every_due_tick_has_one_record_and_at_most_one_run(share: range) -> None:
-    hurt: Counter[str] = Counter()
     healthy_ticks = 0
-    for seed in share:
-        world, broken = world_of(seed)
-        assert broken == [], f"PYOCO_TEST_SEED={seed}: {broken[:5]}"
+
+    def check(world: World) -> None:
+        nonlocal healthy_ticks
         assert len(world.schedule_clients.kept) == 2
-        hurt += world.hurt
         healthy_ticks += world.schedule_clients.healthy_ticks
-    if len(share) > 5:
-        assert hurt["kill g"]
+
+    hurt_in(share, world_of, "kill g", check=check)
     assert healthy_ticks or len(share) == 1, "none whose lateness was looked at"
 
 
@@ -48,4 +45,4 @@ def test_a_gateway_that_believes_every_timer_is_noticed(monkeypatch: pytest.Monk
         return await attend(self, key, timer, **options)
 
     monkeypatch.setattr(AttendSchedule, "__call__", gullible)
-    assert any(world_of(seed)[1] for seed in range(20))
+    assert is_noticed(world_of, range(20))

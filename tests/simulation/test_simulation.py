@@ -5,32 +5,28 @@ Runs, executions and events, and clocks that are up to ten minutes apart.
 See `seeds` for which worlds are tried.
 """
 
-from collections import Counter
+from functools import partial
 
 import pytest
 
-from support.seeds import shares
-from support.simulation import Odds, simulate
+from support.seeds import ENOUGH, hurt_in, is_noticed, shares
+from support.simulation import Odds, World, simulate
 from support.undone_fixes import UNDONE
 
 UNDONE_SEEDS = 100
 """In so many worlds a fault that is put back must be found; most are in the first five."""
 
 
+def counts_what_was_acknowledged(world: World) -> None:
+    assert world.hurt["runs"] == len(world.acknowledged)
+    assert world.hurt["executions"] == len(world.execution_clients.acknowledged)
+    assert world.hurt["events"] == len(world.event_clients.keys)
+
+
 @pytest.mark.parametrize("share", shares(25, slow=500, long=1000, share=25))
 def test_f2_what_was_promised_holds_in_every_world(share: range) -> None:
-    hurt: Counter[str] = Counter()
-    for seed in share:
-        world, broken = simulate(seed)
-        assert broken == [], f"PYOCO_TEST_SEED={seed}: {broken[:5]}"
-        assert world.hurt["runs"] == len(world.acknowledged)
-        assert world.hurt["executions"] == len(world.execution_clients.acknowledged)
-        assert world.hurt["events"] == len(world.event_clients.keys)
-        hurt += world.hurt
-    if len(share) > 5:
-        assert hurt["kill g"]
-        assert hurt["kill w"]
-        assert hurt["freeze w"]
+    hurt = hurt_in(share, simulate, "kill g", "kill w", "freeze w", check=counts_what_was_acknowledged)
+    if len(share) > ENOUGH:
         assert min(hurt["runs"], hurt["executions"], hurt["events"]) > len(share) // 2
 
 
@@ -64,7 +60,7 @@ def test_f2_a_broken_promise_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None
     from pyoco_server.memory.stores import MemoryStore  # noqa: PLC0415 - what is broken here
 
     monkeypatch.setattr(MemoryStore, "_expect", lambda *_: None)
-    assert any(simulate(seed, odds=Odds(slow=0.5))[1] for seed in range(20))
+    assert is_noticed(partial(simulate, odds=Odds(slow=0.5)), range(20))
 
 
 @pytest.mark.slow
@@ -89,4 +85,4 @@ def test_f2_an_orchestrator_that_forgets_what_was_cut_off_is_noticed(monkeypatch
         pass
 
     monkeypatch.setattr(NodeRuns, "_mend", forgetful)
-    assert any(simulate(seed, levels=(0.0, 1.0, 0.0))[1] for seed in range(20))
+    assert is_noticed(partial(simulate, levels=(0.0, 1.0, 0.0)), range(20))

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import update_wrapper
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -21,7 +21,7 @@ def every_row(names: str | Sequence[str], rows: Rows | Callable[[], Rows]) -> Ca
 
     def one_test(check: Callable[..., Any]) -> Callable[..., Any]:
         def table() -> list[tuple[str, dict[str, Any]]]:
-            found = [_named(columns, row) for row in (rows() if inspect.isfunction(rows) else rows)]
+            found = [_named(columns, row) for row in _table(rows)]
             assert found, "a table without rows proves nothing"
             return found
 
@@ -46,6 +46,11 @@ def every_row(names: str | Sequence[str], rows: Rows | Callable[[], Rows]) -> Ca
         return _in_place_of(check, async_test if inspect.iscoroutinefunction(check) else test, columns)
 
     return one_test
+
+
+def _table(rows: Rows | Callable[[], Rows]) -> Rows:
+    """An enumeration is a table, though it can be called."""
+    return cast("Rows", rows() if inspect.isfunction(rows) else rows)
 
 
 def _named(columns: Sequence[str], row: Any) -> tuple[str, dict[str, Any]]:
