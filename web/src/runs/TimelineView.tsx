@@ -9,10 +9,13 @@ const percent = (fraction: number) => `${(fraction * 100).toFixed(3)}%`;
 
 export function TimelineView({
   run,
+  shown,
   selected,
   onSelect,
 }: {
   run: Run;
+  /** The tasks that a filter leaves. */
+  shown: ReadonlySet<string>;
   selected: string | null;
   onSelect: (task: string) => void;
 }) {
@@ -31,11 +34,13 @@ export function TimelineView({
         </div>
       </div>
       <ol class="timeline-rows">
-        {drawn.bars.map((bar) => (
-          <li key={bar.task}>
-            <Row bar={bar} isSelected={bar.task === selected} onSelect={onSelect} />
-          </li>
-        ))}
+        {drawn.bars
+          .filter((bar) => shown.has(bar.task))
+          .map((bar) => (
+            <li key={bar.task}>
+              <Row bar={bar} isSelected={bar.task === selected} onSelect={onSelect} />
+            </li>
+          ))}
       </ol>
     </div>
   );
