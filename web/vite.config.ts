@@ -55,9 +55,7 @@ function namedKeys(keys: readonly string[]): Set<string> {
       const match = shape.exec(key);
       return match !== null && (isBegun || elsewhere.has(match[1]!));
     });
-  return new Set(
-    keys.filter((key) => !literal.has(key) || elsewhere.has(key) || isMade(key)),
-  );
+  return new Set(keys.filter((key) => !literal.has(key) || elsewhere.has(key) || isMade(key)));
 }
 
 /**

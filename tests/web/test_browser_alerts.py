@@ -64,7 +64,9 @@ def test_an_alert_is_made_with_its_channel_and_its_message_is_sent_again(
         message.get_by_role("button", name="Send again").click()
         dialog.get_by_role("button", name="Send again").click()
         expect(page.get_by_text("Queued")).to_be_visible()
-    with page_of(browser, site, "#/alerts/channels", is_quiet=False) as page:  # the browser logs the 409 itself
+    with page_of(
+        browser, site, "#/alerts/channels", is_quiet=False
+    ) as page:  # the browser logs the 409 itself
         page.get_by_role("button", name="Delete ops").click()
         page.get_by_role("dialog").get_by_role("button", name="Delete").click()
         expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("failures")

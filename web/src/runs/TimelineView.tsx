@@ -5,6 +5,9 @@ import { t } from "../i18n";
 import { StatusIcon, toneOf } from "../ui/Status";
 import { type Bar, timeline } from "./timeline";
 
+/** It has half of the page. */
+const TICKS = 4;
+
 const percent = (fraction: number) => `${(fraction * 100).toFixed(3)}%`;
 
 export function TimelineView({
@@ -21,7 +24,7 @@ export function TimelineView({
 }) {
   // Between two tries nothing goes on: what is shown ended with the last one.
   const pausedAt = run.status === "PENDING" ? run.tries.at(-1)?.ended_at : undefined;
-  const drawn = timeline(run, run.end_time ?? pausedAt ?? now.value);
+  const drawn = timeline(run, run.end_time ?? pausedAt ?? now.value, TICKS);
   return (
     <div class="timeline" role="group" aria-label={t("timeline.label")}>
       <div class="timeline-axis" aria-hidden="true">

@@ -81,33 +81,15 @@ const SHAPES = {
   trash: <path d="M3 4.5h10M6 4.5V2.8h4v1.7M4.5 4.5l.6 8.7h5.8l.6-8.7" class="line" />,
   eye: (
     <>
-      <path
-        d="M1.5 8C3 5 5.3 3.5 8 3.5S13 5 14.5 8C13 11 10.7 12.5 8 12.5S3 11 1.5 8z"
-        class="line"
-      />
+      <path d="M1.5 8C3 5 5.3 3.5 8 3.5S13 5 14.5 8C13 11 10.7 12.5 8 12.5S3 11 1.5 8z" class="line" />
       <circle cx="8" cy="8" r="2" class="line" />
     </>
   ),
-  hide: (
-    <path
-      d="M1.5 8C3 5 5.3 3.5 8 3.5S13 5 14.5 8C13 11 10.7 12.5 8 12.5S3 11 1.5 8zM3 13L13 3"
-      class="line"
-    />
-  ),
+  hide: <path d="M1.5 8C3 5 5.3 3.5 8 3.5S13 5 14.5 8C13 11 10.7 12.5 8 12.5S3 11 1.5 8zM3 13L13 3" class="line" />,
   limit: <path d="M3 13.5V2.5M13 13.5V2.5M5.5 8h5M8.5 5.5L11 8l-2.5 2.5" class="line" />,
   stack: <path d="M8 2l6 3-6 3-6-3zM2 8l6 3 6-3M2 11l6 3 6-3" class="line" />,
-  key: (
-    <path
-      d="M8.2 10.3a2.9 2.9 0 1 1-5.8 0 2.9 2.9 0 0 1 5.8 0zM7.4 8.3l6-5.8M11 4.8l2.2 2.2"
-      class="line"
-    />
-  ),
-  megaphone: (
-    <path
-      d="M2.5 6.5v3h2l6 3.5v-10l-6 3.5zM12.8 6.3a2.5 2.5 0 0 1 0 3.4M5 9.8l.8 3.4h1.8"
-      class="line"
-    />
-  ),
+  key: <path d="M8.2 10.3a2.9 2.9 0 1 1-5.8 0 2.9 2.9 0 0 1 5.8 0zM7.4 8.3l6-5.8M11 4.8l2.2 2.2" class="line" />,
+  megaphone: <path d="M2.5 6.5v3h2l6 3.5v-10l-6 3.5zM12.8 6.3a2.5 2.5 0 0 1 0 3.4M5 9.8l.8 3.4h1.8" class="line" />,
   lock: <path d="M3.5 7.2h9v6.3h-9zM5.3 7.2V5a2.7 2.7 0 0 1 5.4 0v2.2" class="line" />,
   book: <path d="M3.5 2.5h9v11h-9zM6 5.5h4M6 8h4M6 10.5h2.5" class="line" />,
   info: <path d="M8 7.3v4M8 4.6v.4M13.8 8A5.8 5.8 0 1 1 2.2 8a5.8 5.8 0 0 1 11.6 0z" class="line" />,
@@ -123,12 +105,7 @@ const SHAPES = {
   bell: <path d="M3 11.5h10l-1.3-1.8V7a3.7 3.7 0 0 0-7.4 0v2.7zM6.8 13.8h2.4" class="line" />,
   inbox: <path d="M2.5 9l2-6h7l2 6v4.5h-11zM2.5 9h3.2l1 1.8h2.6l1-1.8h3.2" class="line" />,
   fleet: <path d="M2.5 3h11v4h-11zM2.5 9h11v4h-11zM5 5h.5M5 11h.5" class="line" />,
-  box: (
-    <path
-      d="M8 1.8l5.5 3v6.4L8 14.2l-5.5-3V4.8zM2.7 4.9L8 7.8l5.3-2.9M8 7.8v6.2"
-      class="line"
-    />
-  ),
+  box: <path d="M8 1.8l5.5 3v6.4L8 14.2l-5.5-3V4.8zM2.7 4.9L8 7.8l5.3-2.9M8 7.8v6.2" class="line" />,
   chart: <path d="M2.5 2.5v11h11M5 10.5l2.5-3 2 2 3.5-4.5" class="line" />,
   dots: (
     <>
