@@ -44,6 +44,7 @@ def places(api: PyocoHttpClient) -> dict[str, str]:
         lambda: [one for one in api.executions.waits()["items"] if one["node_id"] == "approve"]
     )
     return {
+        "overview": "#/overview",
         "run": f"#/runs/{report}",
         "runs": "#/runs",
         "execution": f"#/executions/{held[0]['execution_id']}?node=approve",

@@ -33,22 +33,29 @@ const API = [
 ];
 
 const inSource = (path: string) => fileURLToPath(new URL(`./src/${path}`, import.meta.url));
-const LITERAL = /\bt\(\s*"([^"]+)"/g;
+/** `t("a.key"`, and `t(isNew ? "a.key" : "another.key"`. */
+const LITERAL = /(\bt\((?:[^"`;{}]*\?)?\s*)"([\w.]+)"(?:(\s*:\s*)"([\w.]+)")?/g;
 
 /** Keys that are put together when the page runs, or passed on: their names have to be in the page. */
 function namedKeys(keys: readonly string[]): Set<string> {
   const files = readdirSync(inSource(""), { recursive: true, encoding: "utf8" });
   const source = files.filter((name) => /\.tsx?$/.test(name)).map((name) => readFileSync(inSource(name), "utf8"));
   const code = source.join("\n");
-  const literal = new Set([...code.matchAll(LITERAL)].map((match) => match[1]!));
+  const literal = new Set([...code.matchAll(LITERAL)].flatMap((match) => [match[2]!, match[4] ?? match[2]!]));
   const elsewhere = new Set([...code.replace(LITERAL, "").matchAll(/"([^"\n]+)"/g)].map((match) => match[1]!));
-  const patterns = [...code.matchAll(/`([\w.${}() ?:"]*\$\{[^`]*)`/g)]
+  const templates = [...code.matchAll(/`([\w.${}() ?:"]*\$\{[^`]*)`/g)]
     .map((match) => match[1]!.split(/\$\{[^}]*\}/))
-    .filter((parts) => parts.some((part) => /[a-z]/i.test(part)))
-    .map((parts) => new RegExp(`^${parts.map((part) => part.replace(/[^\w]/g, "\\$&")).join(".+")}$`));
-  return new Set(
-    keys.filter((key) => !literal.has(key) || elsewhere.has(key) || patterns.some((pattern) => pattern.test(key))),
-  );
+    .filter((parts) => parts.some((part) => /[a-z]/i.test(part)));
+  const pattern = (parts: string[]) =>
+    new RegExp(`^${parts.map((part) => part.replace(/[^\w]/g, "\\$&")).join("(.+)")}$`);
+  const patterns = templates.map((parts) => ({ shape: pattern(parts), isBegun: parts[0] !== "" }));
+  // Of `${section}.title`, the beginning is a word of the code.
+  const isMade = (key: string) =>
+    patterns.some(({ shape, isBegun }) => {
+      const match = shape.exec(key);
+      return match !== null && (isBegun || elsewhere.has(match[1]!));
+    });
+  return new Set(keys.filter((key) => !literal.has(key) || elsewhere.has(key) || isMade(key)));
 }
 
 /**
@@ -77,7 +84,10 @@ function textTables(): Plugin {
     },
     transform(code, file) {
       if (!file.startsWith(inSource("")) || !/\.tsx?$/.test(file)) return null;
-      return code.replace(LITERAL, (whole, key: string) => (places.has(key) ? `t(${places.get(key)}` : whole));
+      const placed = (key: string) => places.get(key) ?? JSON.stringify(key);
+      return code.replace(LITERAL, (_, start: string, key: string, colon?: string, other?: string) =>
+        other === undefined ? start + placed(key) : start + placed(key) + colon + placed(other),
+      );
     },
   };
 }

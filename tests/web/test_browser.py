@@ -27,6 +27,10 @@ def row(page: Page, run_id: str) -> Any:
     return page.locator(f'[data-run="{run_id}"]')
 
 
+def tab(page: Page, name: str) -> None:
+    page.get_by_role("group", name="Details of the task").get_by_role("button", name=name).click()
+
+
 def status(page: Page) -> Any:
     return page.locator(".page-head .status")
 
@@ -91,18 +95,53 @@ def test_a_run_shows_its_tasks_values_and_log(browser: Browser, site: Site) -> N
         timeline = page.get_by_role("group", name="Task timeline")
         for task in ("fetch", "double", "square", "total"):
             expect(timeline.get_by_role("button", name=re.compile(f"^{task}.*Succeeded"))).to_be_visible()
-        expect(page.get_by_label("Params", exact=True).last).to_contain_text('"rows": 4')
-        expect(page.get_by_label("Result", exact=True).last).to_contain_text('"square": 14')
         expect(page.get_by_role("log").get_by_text("fetched 4 rows")).to_be_visible()
         keep(page, "run")
+        tab(page, "Input")
+        expect(page.get_by_role("region", name="Params")).to_contain_text('"rows": 4')
+        tab(page, "Output")
+        expect(page.get_by_role("region", name="Result")).to_contain_text('"square": 14')
         page.get_by_role("button", name="Graph").click()
         graph = page.get_by_role("group", name="Graph of the flow: 4 tasks")
         graph.get_by_role("button", name="total: Succeeded").click()
-        expect(page.get_by_role("region", name="total")).to_contain_text('"double": 12')
         expect(page).to_have_url(re.compile("task=total"))
-        keep(page, "graph")
-        page.get_by_role("button", name="Show only this log").click()
         expect(page.get_by_role("log").get_by_text("No output.")).to_be_visible()
+        tab(page, "Output")
+        expect(page.get_by_role("region", name="total")).to_contain_text('"double": 12')
+        keep(page, "graph")
+        page.get_by_role("button", name="List").click()
+        page.get_by_label("Filter tasks").fill("dou")
+        expect(page.locator(".task-list li")).to_have_count(1)
+        page.get_by_label("Only failed").check()
+        expect(page.get_by_text("Nothing matches")).to_be_visible()
+
+
+def test_the_panes_of_a_run_are_resized_by_keyboard_and_stay_so(browser: Browser, site: Site) -> None:
+    run_id = site.finished("report")
+    with page_of(browser, site, f"#/runs/{run_id}") as page:
+        line = page.get_by_role("separator", name="Resize")
+        expect(line).to_have_attribute("aria-valuenow", "50")
+        line.press("ArrowLeft")
+        expect(line).to_have_attribute("aria-valuenow", "45")
+        page.reload()
+        expect(line).to_have_attribute("aria-valuenow", "45")
+
+
+def test_a_log_is_searched_and_a_line_of_it_has_an_address(browser: Browser, site: Site) -> None:
+    run_id = site.finished("chatty", lines=300)
+    with page_of(browser, site, f"#/runs/{run_id}") as page:
+        page.get_by_label("Search the log").fill("00042")
+        expect(page.locator(".log-line")).to_have_count(1)
+        expect(page.locator("mark")).to_have_text("00042")
+        page.get_by_label("Wrap").uncheck()
+        expect(page.locator(".log-box.is-unwrapped")).to_be_visible()
+        page.get_by_role("link", name="Link to line 43").click()
+        keep(page, "log-search")
+        address = page.url
+    with page_of(browser, site, address.removeprefix(f"{site.url}/")) as page:
+        wanted = page.locator(".log-line.is-wanted")
+        expect(wanted).to_contain_text("line 00042 of many")
+        expect(wanted).to_be_in_viewport()
 
 
 def test_a_long_log_is_shown_and_downloaded_to_its_end(browser: Browser, site: Site) -> None:
@@ -127,10 +166,13 @@ def test_a_long_log_is_shown_and_downloaded_to_its_end(browser: Browser, site: S
 def test_a_failed_run_shows_where_and_why(browser: Browser, site: Site) -> None:
     run_id = site.finished("failing")
     with page_of(browser, site, f"#/runs/{run_id}") as page:
+        expect(page.get_by_role("region", name="divide")).to_be_visible()  # nobody has to look for it
         error = page.get_by_role("region", name="Error")
-        expect(error).to_contain_text("in task divide")
         expect(error).to_contain_text("division by zero")
-        expect(error.get_by_text("return load / 0")).to_be_visible()  # nobody has to ask for the traceback
+        frames = error.locator(".frame-one pre")
+        expect(frames.first).to_have_text("return load / 0")  # the last frame first
+        expect(error.get_by_text("Library frames")).to_be_visible()
+        expect(frames.last).not_to_be_visible()
         assert page.title() == f"failing · {run_id[-12:]} · pyoco-server"
         keep(page, "failed")
 
@@ -147,7 +189,7 @@ def test_a_run_shows_its_warnings_and_that_its_result_is_missing(
 ) -> None:
     """D22"""
     run_id = site.finished("warned")
-    with page_of(browser, site, f"#/runs/{run_id}", language=language) as page:
+    with page_of(browser, site, f"#/runs/{run_id}?tab=output", language=language) as page:
         expect(page.get_by_role("region", name=heading)).to_contain_text("more than 1,000,001 bytes as JSON")
         expect(page.get_by_text(text)).to_be_visible()
         keep(page, f"warnings-{language}")
@@ -156,18 +198,23 @@ def test_a_run_shows_its_warnings_and_that_its_result_is_missing(
 def test_a_run_can_be_run_again_and_taken_to_a_terminal(browser: Browser, site: Site) -> None:
     run_id = site.finished("report", rows=7)
     with page_of(browser, site, f"#/runs/{run_id}") as page:
+        again = page.get_by_role("button", name="Run again")
+        again.click()
         page.get_by_role("button", name="Copy as curl").click()
         expect(page.get_by_text("Copied")).to_be_visible()
         copied = page.evaluate("navigator.clipboard.readText()")
         assert copied.startswith(f"curl {site.url}/runs ")
         assert '"params":{"rows":7}' in copied
+        again.click()
         page.get_by_role("button", name="Copy as CLI command").click()
         until_true(page, "navigator.clipboard.readText().then((t) => t.startsWith('pyoco-client'))")
-        page.get_by_role("button", name="Run again").click()
+        again.click()
+        page.get_by_role("button", name="Edit the input…").click()
         page.get_by_role("dialog").get_by_role("button", name="Submit").click()
         until_true(page, "(old) => !location.hash.includes(old)", arg=run_id)
         expect(status(page)).to_have_attribute("data-state", "COMPLETED")
-        expect(page.get_by_label("Params", exact=True).last).to_contain_text('"rows": 7')
+        tab(page, "Input")
+        expect(page.get_by_role("region", name="Params")).to_contain_text('"rows": 7')
 
 
 def test_a_run_that_does_not_exist_is_said_so(browser: Browser, site: Site) -> None:
@@ -212,10 +259,14 @@ def test_what_others_wrote_stays_text(browser: Browser, site: Site) -> None:
         expect(row(page, run_id)).to_contain_text(f"hostile {SHOWN_HOSTILE}")
         keep(page, "hostile-list")
         row(page, run_id).get_by_role("link").click()
-        expect(page.get_by_role("heading", level=1)).to_have_text(f"hostile {SHOWN_HOSTILE}")
+        expect(page.get_by_role("heading", level=1)).to_contain_text(f"hostile {SHOWN_HOSTILE}")
+        error = page.get_by_role("region", name="Error", exact=True)
+        expect(error).to_contain_text(SHOWN_HOSTILE)
+        tab(page, "Log")
         expect(page.get_by_role("log")).to_contain_text(SHOWN_HOSTILE.replace("\\x1b[31m", ""))  # a colour
         expect(page.locator(".log-text .ansi-1")).to_have_text("\\u202eevil")
-        expect(page.get_by_role("region", name="Error")).to_contain_text(SHOWN_HOSTILE)
+        page.get_by_role("button", name="Close task").click()
+        tab(page, "Input")
         expect(page.get_by_role("region", name="Params")).to_contain_text("onerror=document.title='owned'>")
         keep(page, "hostile-run")
         page.get_by_role("button", name="Graph").click()
@@ -319,7 +370,7 @@ def test_everything_can_be_reached_by_keyboard(browser: Browser, site: Site) -> 
         outline = page.evaluate("getComputedStyle(document.activeElement, '::after').outlineStyle")
         assert outline == "solid", "and it is seen where one is"
         page.keyboard.press("Enter")
-        expect(page.get_by_role("heading", level=1)).to_have_text("report")
+        expect(page.get_by_role("heading", level=1)).to_have_text(f"report · {run_id[-12:]}")
 
 
 @pytest.mark.parametrize("language", ["en", "ja"])

@@ -110,7 +110,8 @@ def test_a_flow_is_run_by_a_form_given_defaults_paused_and_resumed(browser: Brow
         rows.fill("5")
         dialog.get_by_role("button", name="Submit").dblclick()
         expect(status(page)).to_have_attribute("data-state", "COMPLETED")
-        expect(page.get_by_label("Params", exact=True).last).to_contain_text('"rows": 5')
+        page.get_by_role("group", name="Details of the task").get_by_role("button", name="Input").click()
+        expect(page.get_by_role("region", name="Params")).to_contain_text('"rows": 5')
         page.go_back()
         expect(page.locator(".run-strip li")).to_have_count(len(site.api.list_runs(flow="report")))
 

@@ -100,7 +100,7 @@ def test_the_list_has_words_zones_and_the_next_and_last_tick(browser: Browser, s
         expect(paused.locator(".cell-status .status")).to_have_attribute("data-state", "PAUSED")
         expect(paused).to_contain_text("supplier's API is down until Thursday")
         nightly.locator(".cell-last a").click()
-        expect(page.get_by_role("heading", level=1)).to_have_text("report")
+        expect(page.get_by_role("heading", level=1)).to_contain_text("report")
         expect(status(page)).to_have_attribute("data-state", "COMPLETED")
         page.get_by_role("link", name="nightly-report").click()
         expect(page.get_by_role("heading", level=1)).to_have_text("nightly-report")
@@ -198,7 +198,8 @@ def test_a_run_is_retried_from_its_failed_tasks_once(browser: Browser, site: Sit
     run_id = site.finished("mended", marks=str(site.marks), gate="september.csv")
     (site.marks / "september.csv").touch()
     with page_of(browser, site, f"#/runs/{run_id}") as page:
-        page.get_by_role("button", name="Retry").click()
+        page.get_by_role("button", name="Run again").click()
+        page.get_by_role("button", name="From the failed task…").click()
         dialog = page.get_by_role("dialog")
         expect(dialog.get_by_label("Failed tasks only")).to_be_checked()
         keep(page, "run-retry")
@@ -209,7 +210,7 @@ def test_a_run_is_retried_from_its_failed_tasks_once(browser: Browser, site: Sit
         expect(timeline.get_by_role("button", name=re.compile("^load.*kept"))).to_be_visible()
         expect(timeline.get_by_role("button", name=re.compile("^check"))).not_to_contain_text("kept")
         keep(page, "run-retried")
-        page.locator(".facts > div", has_text="Retry of").get_by_role("link").click()
+        page.locator(".origin").get_by_role("link", name="Retry of").click()
         expect(page.locator(".facts > div", has_text="Retried as")).to_be_visible()
     found = site.api.list_runs(flow="mended")
     assert len([run for run in found if run["status"] == "COMPLETED"]) == 1
@@ -220,7 +221,8 @@ def test_a_refused_retry_says_why(browser: Browser, site: Site) -> None:
     with page_of(
         browser, site, f"#/runs/{run_id}", is_quiet=False
     ) as page:  # the browser logs the 409 itself
-        page.get_by_role("button", name="Retry").click()
+        page.get_by_role("button", name="Run again").click()
+        page.get_by_role("button", name="From the failed task…").click()
         dialog = page.get_by_role("dialog")
         dialog.get_by_role("button", name="Retry").click()
         expect(dialog.get_by_role("alert")).to_contain_text("the output of task 'load' is not plain JSON")

@@ -190,6 +190,7 @@ def test_a_double_click_acts_once(browser: Browser, site: Site) -> None:
     with page_of(browser, site, f"#/runs/{site.finished('report')}") as page:
         before_runs = len(runs_of(site, "report"))
         page.get_by_role("button", name="Run again").click()
+        page.get_by_role("button", name="Edit the input…").click()
         page.get_by_role("dialog").get_by_role("button", name="Submit").dblclick()
         expect(page.locator(".page-head .status")).to_have_attribute("data-state", "COMPLETED")
     assert len(runs_of(site, "report")) == before_runs + 1
@@ -239,6 +240,7 @@ def test_a_run_that_is_sent_again_after_a_lost_answer_is_one(browser: Browser, s
     with page_of(browser, site, f"#/runs/{run_id}", is_quiet=False) as page:
         lose_an_answer(page, "**/runs")
         page.get_by_role("button", name="Run again").click()
+        page.get_by_role("button", name="Edit the input…").click()
         dialog = page.get_by_role("dialog")
         dialog.get_by_role("button", name="Submit").click()
         expect(dialog.get_by_role("alert")).to_be_visible()
@@ -280,7 +282,7 @@ def test_nodes_of_a_graph_are_reached_by_keyboard(browser: Browser, site: Site) 
         expect(page.locator(".graph-node:focus")).to_have_count(1)
         page.keyboard.press("Enter")
         expect(page.locator(".graph-node[aria-pressed=true]")).to_have_count(1)
-        expect(page.get_by_role("heading", name="Output", exact=True)).to_be_visible()
+        expect(page.get_by_role("button", name="Close task")).to_be_visible()
 
 
 def test_a_live_log_can_be_scrolled_by_keyboard(browser: Browser, site: Site) -> None:

@@ -43,10 +43,10 @@ describe("the texts", () => {
   });
 
   it("are there by name where the key is put together", () => {
-    const begun = [...sources().matchAll(/`([\w.]+\.)\$\{/g)].map((match) => match[1]!);
+    const text = sources();
+    const begun = [...text.matchAll(/`([\w.]+\.)\$\{/g)].map((match) => match[1]!);
     const missing = keys.filter((key) => begun.some((start) => key.startsWith(start)) && !named.includes(key));
-    const hasEnd = (key: string) => sources().includes(`"${key}"`);
-    expect(missing.filter((key) => !hasEnd(key))).toEqual([]);
+    expect(missing.filter((key) => !text.includes(`"${key}"`))).toEqual([]);
   });
 
   it("are all used", () => {

@@ -175,7 +175,8 @@ function CreateDialog({ onMade, onClose }: { onMade: () => Promise<void>; onClos
     setScopes(SCOPES.filter((one) => scopes.includes(one) !== (one === scope)));
   }
 
-  if (made) return <MadeDialog apiKey={made.api_key} onClose={onClose} />;
+  if (made)
+    return <MadeDialog title={t("keys.made.title")} lead={t("keys.made.lead")} text={made.api_key} onClose={onClose} />;
   return (
     <FormDialog
       title={t("keys.new")}
@@ -220,12 +221,22 @@ function CreateDialog({ onMade, onClose }: { onMade: () => Promise<void>; onClos
 }
 
 /** The server keeps a hash only: this is the one time that the key can be seen. */
-function MadeDialog({ apiKey: key, onClose }: { apiKey: string; onClose: () => void }) {
+export function MadeDialog({
+  title,
+  lead,
+  text,
+  onClose,
+}: {
+  title: string;
+  lead: string;
+  text: string;
+  onClose: () => void;
+}) {
   return (
-    <Dialog title={t("keys.made.title")} onClose={onClose} isSticky>
+    <Dialog title={title} onClose={onClose} isSticky>
       <div class="form">
-        <p>{t("keys.made.lead")}</p>
-        <Command text={key} />
+        <p>{lead}</p>
+        <Command text={text} />
         <footer>
           <button type="button" class="button primary" onClick={onClose}>
             {t("keys.made.done")}

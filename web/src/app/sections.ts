@@ -26,6 +26,7 @@ const limits = () => import("../limits/pages");
 const letters = () => import("../letters/pages");
 const bulk = () => import("../bulk/pages");
 const admin = () => import("../admin/pages");
+const alerts = () => import("../alerts/AlertsPage");
 const events = () => import("../events/EventsPage");
 
 export const GROUPS: { title: Key; sections: Section[] }[] = [
@@ -90,7 +91,7 @@ export const GROUPS: { title: Key; sections: Section[] }[] = [
         title: "nav.events",
         icon: "bell",
         Page: onDemand(async () => (await events()).EventsPage),
-        Detail: onDemand(async () => (await events()).EventsPart),
+        Detail: onDemand<{ id: string }>(async () => (await events()).EventsPage),
       },
     ],
   },
@@ -135,6 +136,20 @@ export const GROUPS: { title: Key; sections: Section[] }[] = [
   {
     title: "nav.settings",
     sections: [
+      {
+        path: "alerts",
+        title: "nav.alerts",
+        icon: "megaphone",
+        Page: onDemand(async () => (await alerts()).AlertsPage),
+        Detail: onDemand<{ id: string }>(async () => (await alerts()).AlertsPage),
+      },
+      {
+        path: "secrets",
+        title: "nav.secrets",
+        icon: "lock",
+        Page: onDemand(async () => (await import("../alerts/SecretsPage")).SecretsPage),
+        Detail: onDemand<{ id: string }>(async () => (await import("../alerts/SecretsPage")).SecretsPage),
+      },
       {
         path: "api-keys",
         title: "nav.keys",

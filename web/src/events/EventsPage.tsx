@@ -1,6 +1,4 @@
-import type { ComponentType } from "preact";
-import { link } from "../app/router";
-import { type Key, t } from "../i18n";
+import { type PartOf, Parts } from "../ui/Parts";
 import { ActionsPart } from "./ActionsPart";
 import { DeliveriesPart } from "./DeliveriesPart";
 import { NotificationsPart } from "./NotificationsPart";
@@ -8,7 +6,7 @@ import { QueuePart } from "./QueuePart";
 import { SourcesPart } from "./SourcesPart";
 import { TemplatesPart } from "./TemplatesPart";
 
-const PARTS: { path: string; title: Key; Part: ComponentType }[] = [
+const PARTS: PartOf[] = [
   { path: "deliveries", title: "events.deliveries", Part: DeliveriesPart },
   { path: "queue", title: "events.queue", Part: QueuePart },
   { path: "templates", title: "events.templates", Part: TemplatesPart },
@@ -18,25 +16,6 @@ const PARTS: { path: string; title: Key; Part: ComponentType }[] = [
 ];
 
 /** Workflow events: what came, what is tried again, and what may start what. */
-export function EventsPart({ id }: { id: string }) {
-  const part = PARTS.find((one) => one.path === id) ?? PARTS[0]!;
-  return (
-    <>
-      <header class="page-head">
-        <h1>{t("events.title")}</h1>
-      </header>
-      <nav class="subsections" aria-label={t("events.parts")}>
-        {PARTS.map((one) => (
-          <a key={one.path} href={link(["events", one.path])} aria-current={one === part ? "page" : undefined}>
-            {t(one.title)}
-          </a>
-        ))}
-      </nav>
-      <part.Part key={part.path} />
-    </>
-  );
-}
-
-export function EventsPage() {
-  return <EventsPart id="deliveries" />;
+export function EventsPage({ id }: { id?: string }) {
+  return <Parts section="events" title="events.title" parts={PARTS} {...(id ? { id } : {})} />;
 }

@@ -9,11 +9,12 @@ import { useIdempotencyKey, useSending } from "../ui/useSending";
 import { keepable } from "./tries";
 
 const STARTS = ["start", "failed"] as const;
+export type Start = (typeof STARTS)[number];
 
 /** An ended run again, as a new run: everything, or what did not succeed. */
-export function RetryDialog({ run, onClose }: { run: Run; onClose: () => void }) {
+export function RetryDialog({ run, first, onClose }: { run: Run; first: Start; onClose: () => void }) {
   const kept = keepable(run);
-  const [from, setFrom] = useState<(typeof STARTS)[number]>(kept > 0 ? "failed" : "start");
+  const [from, setFrom] = useState<Start>(kept > 0 ? first : "start");
   const { error, isBusy, send } = useSending();
   const keyFor = useIdempotencyKey();
 

@@ -56,19 +56,20 @@ export function RunFacts({ run }: { run: Run }) {
         </div>
       )}
       <Timing run={run} />
-      <Origins run={run} />
+      {run.retried_as !== null && (
+        <div>
+          <dt>{t("run.fact.retried_as")}</dt>
+          <dd>
+            <a href={link(["runs", run.retried_as])}>
+              <RunId id={run.retried_as} />
+            </a>
+          </dd>
+        </div>
+      )}
       {run.tenant_id !== null && (
         <div>
           <dt>{t("run.fact.tenant")}</dt>
           <dd>{visible(run.tenant_id)}</dd>
-        </div>
-      )}
-      {run.execution_id !== null && (
-        <div>
-          <dt>{t("run.fact.execution")}</dt>
-          <dd class="mono">
-            <a href={link(["executions", run.execution_id])}>{visible(run.execution_id)}</a>
-          </dd>
         </div>
       )}
       {run.workflow_yaml_sha256 !== null && (
@@ -124,41 +125,6 @@ function Timing({ run }: { run: Run }) {
           </dd>
         </div>
       )}
-    </>
-  );
-}
-
-/** Where it comes from, and what became of it. */
-function Origins({ run }: { run: Run }) {
-  return (
-    <>
-      {run.schedule_id !== null && (
-        <div>
-          <dt>{t("run.fact.schedule")}</dt>
-          <dd>
-            <a href={link(["schedules", run.schedule_id])}>{visible(run.schedule_id)}</a>
-            {run.due_at !== null && (
-              <span class="dim">
-                · <Moment at={run.due_at} />
-              </span>
-            )}
-          </dd>
-        </div>
-      )}
-      {(["retried_from", "retried_as"] as const).map((name) => {
-        const other = run[name];
-        if (other === null) return null;
-        return (
-          <div key={name}>
-            <dt>{t(`run.fact.${name}`)}</dt>
-            <dd>
-              <a href={link(["runs", other])}>
-                <RunId id={other} />
-              </a>
-            </dd>
-          </div>
-        );
-      })}
     </>
   );
 }

@@ -1,4 +1,5 @@
-import { useEffect, useRef, useState } from "preact/hooks";
+import type { ComponentChild } from "preact";
+import { useState } from "preact/hooks";
 import { ApiError, type Run } from "../api/client";
 import { now } from "../app/clock";
 import { worker } from "../app/commands";
@@ -6,31 +7,29 @@ import { link, place, refine } from "../app/router";
 import { settings } from "../app/settings";
 import { useTitle } from "../app/title";
 import { needsKey } from "../auth/session";
-import { GraphView } from "../drawing/GraphView";
 import { ago, shortId, visible } from "../format";
 import { language, t } from "../i18n";
 import { Act } from "../ui/Act";
 import { Deadline } from "../ui/Deadline";
-import { Glyph } from "../ui/icons";
-import { JsonValue } from "../ui/JsonValue";
+import { Glyph, type IconName } from "../ui/icons";
+import { Menu } from "../ui/Menu";
+import { Panes } from "../ui/Panes";
 import { Status } from "../ui/Status";
-import { Command, CopyButton, Empty, Moment, Plain, Problem } from "../ui/texts";
+import { Command, copy, Empty, Moment, Plain, Problem, RunId } from "../ui/texts";
 import { CancelDialog } from "./CancelDialog";
-import { LogView } from "./LogView";
-import { RetryDialog } from "./RetryDialog";
+import { DetailPane } from "./DetailPane";
+import { shownTask } from "./detail";
+import { RetryDialog, type Start } from "./RetryDialog";
 import { RunFacts } from "./RunFacts";
 import { SubmitDialog } from "./SubmitDialog";
 import { asCommand, asCurl, submissionOf } from "./submission";
-import { TaskPanel } from "./TaskPanel";
-import { TimelineView } from "./TimelineView";
-import { FailureKind, TriesPanel } from "./TriesPanel";
-import { shownTries, startsAt } from "./tries";
+import { TasksPane } from "./TasksPane";
+import { TriesPanel } from "./TriesPanel";
+import { keepable, shownTries, startsAt } from "./tries";
 import { isEnded, useRun } from "./useRun";
 
 export function RunPage({ id }: { id: string }) {
   const { run, lines, error } = useRun(id);
-  const task = place.value.query.task ?? null;
-  const [logTask, setLogTask] = useState<string | null>(null);
   useTitle(run && `${visible(run.flow_name)} · ${shortId(id)}`);
 
   if (error instanceof ApiError && error.status === 404) {
@@ -46,83 +45,134 @@ export function RunPage({ id }: { id: string }) {
   }
   if (!run) return error ? <Problem error={error} /> : <p class="dim loading">{t("runs.loading")}</p>;
 
-  const selected = task !== null && task in run.tasks ? task : null;
-  const select = (name: string | null) =>
-    refine({ ...place.value.query, task: name === selected ? undefined : (name ?? undefined) });
+  const task = shownTask(run, place.value.query);
+  const select = (name: string) => {
+    const { tab: _tab, line: _line, whole: _whole, ...rest } = place.value.query;
+    refine(name === task ? { ...rest, task: undefined, whole: "1" } : { ...rest, task: name });
+  };
   return (
     <>
       <Head run={run} />
       {error && <Problem error={error} />}
       <Notices run={run} />
       <RunFacts run={run} />
-      <RunError run={run} />
       <TriesPanel tries={shownTries(run)} most={run.retry?.max_attempts ?? 1} />
       <Warnings run={run} />
-      <Tasks run={run} selected={selected} onSelect={select} />
-      {selected !== null && (
-        <TaskPanel run={run} task={selected} onClose={() => select(null)} onLogs={() => setLogTask(selected)} />
-      )}
-      <div class="columns">
-        <Values run={run} />
-        <LogView
-          lines={lines}
-          task={logTask}
-          tasks={Object.keys(run.tasks)}
-          name={`${run.flow_name}-${run.run_id}`}
-          onTask={setLogTask}
-        />
-      </div>
+      <Panes name="run">
+        <TasksPane run={run} selected={task} onSelect={select} />
+        <DetailPane run={run} task={task} lines={lines} />
+      </Panes>
     </>
   );
 }
 
 function Head({ run }: { run: Run }) {
-  const [open, setOpen] = useState<"cancel" | "again" | "retry" | null>(null);
+  return (
+    <header class="page-head run-head">
+      <Origin run={run} />
+      <h1>
+        <Plain text={run.flow_name} />{" "}
+        <span class="dim">
+          · <RunId id={run.run_id} />
+        </span>
+      </h1>
+      <Status state={run.status} />
+      <Actions run={run} />
+    </header>
+  );
+}
+
+/** What started it, where in an execution it stands, and which try it is. */
+function Origin({ run }: { run: Run }) {
+  const steps: ComponentChild[] = [];
+  if (run.schedule_id !== null) {
+    steps.push(
+      <>
+        <a href={link(["schedules", run.schedule_id])}>{visible(run.schedule_id)}</a>
+        {run.due_at !== null && (
+          <>
+            {" "}
+            <Moment at={run.due_at} />
+          </>
+        )}
+      </>,
+    );
+  } else if (run.retried_from !== null) {
+    steps.push(
+      <a href={link(["runs", run.retried_from])}>
+        {t("run.fact.retried_from")} <RunId id={run.retried_from} />
+      </a>,
+    );
+  } else if (run.execution_id === null) {
+    steps.push(<a href={link(["flows", run.flow_name])}>{t("run.submitted")}</a>);
+  }
+  if (run.execution_id !== null) {
+    steps.push(<a href={link(["executions", run.execution_id])}>{visible(run.execution_id)}</a>);
+    if (run.node_id !== null) {
+      steps.push(<a href={link(["executions", run.execution_id], { node: run.node_id })}>{visible(run.node_id)}</a>);
+    }
+  }
+  const most = run.retry?.max_attempts ?? 1;
+  const n = Math.min((run.tries.at(-1)?.n ?? 0) + (run.status === "FAILED" ? 0 : 1), most) || 1;
+  steps.push(<span>{t("run.tryOf", { n, most })}</span>);
+  return (
+    <ol class="origin" aria-label={t("run.origin")}>
+      {steps.map((step, at) => (
+        <li key={at}>{step}</li>
+      ))}
+    </ol>
+  );
+}
+
+function Actions({ run }: { run: Run }) {
+  const [open, setOpen] = useState<"cancel" | "edit" | Start | null>(null);
   const submission = submissionOf(run);
   const header = needsKey ? settings.api_key_header : null;
+  const isPlain = run.workflow_yaml_sha256 === null;
+  const close = () => setOpen(null);
   return (
-    <>
-      <header class="page-head">
-        <h1>
-          <Plain text={run.flow_name} />
-        </h1>
-        <Status state={run.status} />
-        <div class="actions">
-          {run.workflow_yaml_sha256 === null && (
-            <>
-              <CopyButton
-                short="curl"
-                text={() => asCurl(submission, location.origin, header)}
-                label={t("copy.curl")}
-              />
-              <CopyButton
-                short="CLI"
-                text={() => asCommand(submission, location.origin, needsKey)}
-                label={t("copy.cli")}
-              />
-            </>
+    <div class="actions">
+      {(isPlain || isEnded(run)) && (
+        <Menu icon="again" label={t("run.again")}>
+          {isEnded(run) && <Item icon="again" text={t("run.again.same")} onClick={() => setOpen("start")} />}
+          {isEnded(run) && keepable(run) > 0 && (
+            <Item icon="skipped" text={t("run.again.failed")} onClick={() => setOpen("failed")} />
           )}
-          {run.workflow_yaml_sha256 === null && (
-            <Act icon="edit" title={t("run.again.hint")} onClick={() => setOpen("again")}>
-              {t("run.again")}
-            </Act>
+          {isPlain && <Item icon="edit" text={t("run.again.edit")} onClick={() => setOpen("edit")} />}
+          {isPlain && (
+            <Item
+              icon="copy"
+              text={t("copy.curl")}
+              onClick={() => void copy(asCurl(submission, location.origin, header))}
+            />
           )}
-          {isEnded(run) && (
-            <Act icon="again" onClick={() => setOpen("retry")}>
-              {t("run.retry")}
-            </Act>
+          {isPlain && (
+            <Item
+              icon="copy"
+              text={t("copy.cli")}
+              onClick={() => void copy(asCommand(submission, location.origin, needsKey))}
+            />
           )}
-          {!isEnded(run) && (
-            <Act icon="stop" kind="danger" disabled={run.status === "CANCELLING"} onClick={() => setOpen("cancel")}>
-              {t("run.cancel")}
-            </Act>
-          )}
-        </div>
-      </header>
-      {open === "cancel" && <CancelDialog run={run} onClose={() => setOpen(null)} />}
-      {open === "retry" && <RetryDialog run={run} onClose={() => setOpen(null)} />}
-      {open === "again" && <SubmitDialog like={submission} onClose={() => setOpen(null)} />}
-    </>
+        </Menu>
+      )}
+      {!isEnded(run) && (
+        <Act icon="stop" kind="danger" disabled={run.status === "CANCELLING"} onClick={() => setOpen("cancel")}>
+          {t("run.cancel")}
+        </Act>
+      )}
+      {open === "cancel" && <CancelDialog run={run} onClose={close} />}
+      {(open === "start" || open === "failed") && <RetryDialog run={run} first={open} onClose={close} />}
+      {open === "edit" && <SubmitDialog like={submission} onClose={close} />}
+    </div>
+  );
+}
+
+function Item({ icon, text, onClick }: { icon: IconName; text: string; onClick: () => void }) {
+  return (
+    <button type="button" onClick={onClick}>
+      <Glyph name={icon} />
+      {text}
+    </button>
   );
 }
 
@@ -216,100 +266,6 @@ function Paused({ pause }: { pause: NonNullable<NonNullable<Run["waiting_for"]>[
   );
 }
 
-function RunError({ run }: { run: Run }) {
-  const text = run.failure?.message || run.error;
-  if (!text) return null;
-  const failed = Object.entries(run.task_records ?? {}).find(([, record]) => record.state === "FAILED");
-  const task = run.failure?.task ?? failed?.[0];
-  const traceback = run.failure?.traceback ?? failed?.[1].traceback;
-  return (
-    <section class="panel run-error" aria-label={t("run.error")}>
-      <header class="panel-head">
-        <h2>
-          {t("run.error")} {task != null && <span class="dim">{t("run.error.inTask", { task: visible(task) })}</span>}
-        </h2>
-        {run.failure && run.failure.kind !== "error" && <FailureKind kind={run.failure.kind} />}
-        <CopyButton text={() => traceback ?? text} label={t("copy.text")} />
-      </header>
-      <pre class="error-text" tabIndex={0} aria-label={t("run.error")}>
-        {visible(text)}
-      </pre>
-      {traceback && <Traceback text={traceback} />}
-    </section>
-  );
-}
-
-/** Open, at its end: the line that failed comes last. */
-function Traceback({ text }: { text: string }) {
-  const box = useRef<HTMLPreElement>(null);
-  useEffect(() => {
-    if (box.current) box.current.scrollTop = box.current.scrollHeight;
-  }, [text]);
-  return (
-    <details open>
-      <summary>{t("run.traceback")}</summary>
-      <pre class="traceback" ref={box} tabIndex={0} aria-label={t("run.traceback")}>
-        {visible(text)}
-      </pre>
-    </details>
-  );
-}
-
-const VIEWS = ["timeline", "graph"] as const;
-
-function Tasks({ run, selected, onSelect }: { run: Run; selected: string | null; onSelect: (task: string) => void }) {
-  const view = VIEWS.find((one) => one === place.value.query.view) ?? "timeline";
-  const isEmpty = Object.keys(run.tasks).length === 0;
-  if (isEmpty && run.status !== "RUNNING") return null;
-  return (
-    <section class="panel" aria-label={t("run.view")}>
-      <header class="panel-head">
-        <div class="tabs" role="group" aria-label={t("run.view")}>
-          {VIEWS.map((one) => (
-            <button
-              key={one}
-              type="button"
-              aria-pressed={one === view}
-              onClick={() => refine({ ...place.value.query, view: one === "timeline" ? undefined : one })}
-            >
-              {t(`run.view.${one}`)}
-            </button>
-          ))}
-        </div>
-        {run.task_records_truncated && <p class="dim note">{t("run.tasks.truncated")}</p>}
-      </header>
-      {isEmpty ? (
-        <p class="dim pad">{t("run.tasks.none")}</p>
-      ) : view === "timeline" ? (
-        <TimelineView run={run} selected={selected} onSelect={onSelect} />
-      ) : (
-        <FlowGraph run={run} selected={selected} onSelect={onSelect} />
-      )}
-    </section>
-  );
-}
-
-function FlowGraph({
-  run,
-  selected,
-  onSelect,
-}: {
-  run: Run;
-  selected: string | null;
-  onSelect: (task: string) => void;
-}) {
-  if (!run.task_dependencies) return <p class="dim pad">{t("run.graph.none")}</p>;
-  const names = Object.keys(run.task_dependencies).sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
-  const nodes = names.map((name) => ({ id: name, label: name, state: run.tasks[name] ?? ("PENDING" as const) }));
-  const edges = names.flatMap((to) => (run.task_dependencies?.[to] ?? []).map((from) => ({ from, to })));
-  return <GraphView nodes={nodes} edges={edges} selected={selected} onSelect={onSelect} />;
-}
-
-function missingResult(run: Run): string {
-  if (run.result_truncated) return t("run.result.truncated");
-  return isEnded(run) ? t("run.result.none") : t("run.result.later");
-}
-
 function Warnings({ run }: { run: Run }) {
   const warnings = run.warnings ?? [];
   if (warnings.length === 0) return null;
@@ -324,30 +280,5 @@ function Warnings({ run }: { run: Run }) {
         ))}
       </ul>
     </section>
-  );
-}
-
-function Values({ run }: { run: Run }) {
-  return (
-    <div class="values">
-      <section class="panel" aria-label={t("run.params")}>
-        <header class="panel-head">
-          <h2>{t("run.params")}</h2>
-        </header>
-        <JsonValue value={run.params} label={t("run.params")} />
-      </section>
-      {run.status !== "FAILED" && run.status !== "CANCELLED" && (
-        <section class="panel" aria-label={t("run.result")}>
-          <header class="panel-head">
-            <h2>{t("run.result")}</h2>
-          </header>
-          {run.result != null ? (
-            <JsonValue value={run.result} label={t("run.result")} />
-          ) : (
-            <p class="dim pad">{missingResult(run)}</p>
-          )}
-        </section>
-      )}
-    </div>
   );
 }

@@ -5,20 +5,26 @@ import { t } from "../i18n";
 import { StatusIcon, toneOf } from "../ui/Status";
 import { type Bar, timeline } from "./timeline";
 
+/** It has half of the page. */
+const TICKS = 4;
+
 const percent = (fraction: number) => `${(fraction * 100).toFixed(3)}%`;
 
 export function TimelineView({
   run,
+  shown,
   selected,
   onSelect,
 }: {
   run: Run;
+  /** The tasks that a filter leaves. */
+  shown: ReadonlySet<string>;
   selected: string | null;
   onSelect: (task: string) => void;
 }) {
   // Between two tries nothing goes on: what is shown ended with the last one.
   const pausedAt = run.status === "PENDING" ? run.tries.at(-1)?.ended_at : undefined;
-  const drawn = timeline(run, run.end_time ?? pausedAt ?? now.value);
+  const drawn = timeline(run, run.end_time ?? pausedAt ?? now.value, TICKS);
   return (
     <div class="timeline" role="group" aria-label={t("timeline.label")}>
       <div class="timeline-axis" aria-hidden="true">
@@ -31,11 +37,13 @@ export function TimelineView({
         </div>
       </div>
       <ol class="timeline-rows">
-        {drawn.bars.map((bar) => (
-          <li key={bar.task}>
-            <Row bar={bar} isSelected={bar.task === selected} onSelect={onSelect} />
-          </li>
-        ))}
+        {drawn.bars
+          .filter((bar) => shown.has(bar.task))
+          .map((bar) => (
+            <li key={bar.task}>
+              <Row bar={bar} isSelected={bar.task === selected} onSelect={onSelect} />
+            </li>
+          ))}
       </ol>
     </div>
   );

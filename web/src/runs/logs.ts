@@ -47,3 +47,34 @@ export function isCut(line: LogLine): boolean {
 export function asText(lines: readonly LogLine[], gaps: ReadonlySet<LogLine>): string {
   return lines.map((line) => (gaps.has(line) ? `…\n${line.text}` : line.text)).join("");
 }
+
+/** Names a line in an address. */
+export function placeOf(line: Pick<LogLine, "attempt" | "n">): string {
+  return `${line.attempt}.${line.n + 1}`;
+}
+
+export const KINDS = ["all", "stderr", "warnings", "errors"] as const;
+export type Kind = (typeof KINDS)[number];
+
+const ERRORS = /\b(?:ERROR|CRITICAL|FATAL)\b/;
+const WARNINGS = /\b(?:WARN|WARNING|ERROR|CRITICAL|FATAL)\b/;
+/** A level stands at the beginning of a line, behind a time and a name. */
+const LEVEL_WITHIN = 120;
+
+function isOf(kind: Kind, line: LogLine): boolean {
+  if (kind === "all") return true;
+  if (kind === "stderr") return line.stream === "stderr";
+  return (kind === "errors" ? ERRORS : WARNINGS).test(line.text.slice(0, LEVEL_WITHIN));
+}
+
+/** Lines of a kind with a text in them. Where lines were cut it shows either way. */
+export function sought(lines: readonly LogLine[], text: string, kind: Kind): LogLine[] {
+  const wanted = text.toLowerCase();
+  return lines.filter((line) => isCut(line) || (isOf(kind, line) && line.text.toLowerCase().includes(wanted)));
+}
+
+/** The text in pieces; every second one is what is sought. */
+export function marked(text: string, wanted: string): string[] {
+  const escaped = wanted.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+  return text.split(new RegExp(`(${escaped})`, "i"));
+}

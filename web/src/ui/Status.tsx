@@ -22,6 +22,8 @@ export type ScheduleLook = "SCHEDULED" | "PAUSED" | "OVER" | TickStatus;
 export type QueueLook = "SERVED" | "UNSERVED" | "UNUSED";
 /** Of an API key. */
 export type KeyLook = "VALID" | "EXPIRED" | "REVOKED";
+/** Of a message of an alert. */
+export type DeliveryLook = "DELIVERED";
 export type AnyState =
   | RunStatus
   | TaskState
@@ -30,7 +32,8 @@ export type AnyState =
   | EventLook
   | ScheduleLook
   | QueueLook
-  | KeyLook;
+  | KeyLook
+  | DeliveryLook;
 
 /** Colour; the shape and the word say the same. */
 export type Tone = "waiting" | "bad" | "warn" | "busy" | "good" | "quiet";
@@ -70,6 +73,7 @@ const LOOKS: Record<AnyState, Look> = {
   VALID: { tone: "good", icon: "succeeded" },
   EXPIRED: { tone: "quiet", icon: "clock" },
   REVOKED: { tone: "quiet", icon: "cancelled" },
+  DELIVERED: { tone: "good", icon: "succeeded" },
   success: { tone: "good", icon: "succeeded" },
   skipped: { tone: "quiet", icon: "skipped" },
   rejected: { tone: "warn", icon: "cancelled" },

@@ -48,7 +48,7 @@ export function TextField({
   ...input
 }: Told &
   Value & {
-    type?: "text" | "number" | "date" | "datetime-local";
+    type?: "text" | "password" | "number" | "date" | "datetime-local";
     min?: number | undefined;
     max?: number | undefined;
     step?: number | "any";

@@ -71,7 +71,7 @@ export function Tags({ tags }: { tags: readonly string[] | null | undefined }) {
   );
 }
 
-async function copy(text: string): Promise<void> {
+export async function copy(text: string): Promise<void> {
   try {
     await navigator.clipboard.writeText(text);
     toast(t("copy.done"));

@@ -35,8 +35,7 @@ ItemId = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
 
 
 class BulkFilter(Body):
-    """Runs: `status`, `flow`, `tag`, `updated_after`, `updated_before`, `workflow_yaml_sha256`, as for
-    `GET /runs`.
+    """The filters of `GET /runs`: `status`, `flow`, `tag`, `updated_…`, `workflow_yaml_sha256`.
 
     Dead letters, for `redrive`: `reason`, `tag`, `flow`, `since`, as for `GET /dead-letters`.
     """
