@@ -12899,7 +12899,7 @@ export interface operations {
                     [key: string]: unknown;
                 };
                 "application/cloudevents+json": Record<string, never>;
-                "application/cloudevents-batch+json": Record<string, never>[];
+                "application/cloudevents-batch+json": unknown[];
             };
         };
         responses: {
