@@ -13218,7 +13218,7 @@ export interface operations {
                     [key: string]: unknown;
                 };
                 "application/cloudevents+json": Record<string, never>;
-                "application/cloudevents-batch+json": Record<string, never>[];
+                "application/cloudevents-batch+json": unknown[];
             };
         };
         responses: {

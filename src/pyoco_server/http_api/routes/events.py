@@ -90,9 +90,10 @@ class WorkflowEvent(BaseModel):
 def _event_docs() -> dict[str, Any]:
     docs = json_body_docs(WorkflowEvent, required=False)
     cloud_event = {"type": "object", "required": list(REQUIRED), "description": "A CloudEvent 1.0"}
+    each = {"description": "A CloudEvent 1.0; an invalid one is refused alone"}
     docs["requestBody"]["content"] |= {
         STRUCTURED: {"schema": cloud_event},
-        BATCHED: {"schema": {"type": "array", "maxItems": MAX_BATCH, "items": cloud_event}},
+        BATCHED: {"schema": {"type": "array", "maxItems": MAX_BATCH, "items": each}},
     }
     return docs
 
