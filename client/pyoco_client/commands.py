@@ -107,6 +107,16 @@ def read_object(source: Path | str | None) -> dict[str, Any]:
     return found
 
 
+def read_template(given: Namespace) -> dict[str, Any]:
+    """The template of a file, with the options that it lacks."""
+    template = read_object(given.file)
+    if given.when is not None:
+        template["when"] = given.when
+    if given.no_month:
+        template["needs_month"] = False
+    return template
+
+
 def read_pairs(pairs: Sequence[str] | None) -> dict[str, Any]:
     """JSON where possible, else a string: `n=3` is a number, `name=me` a string."""
     found: dict[str, Any] = {}
@@ -213,7 +223,7 @@ class Command(NamedTuple):
 
 
 OUTPUT = (
-    Option("output", "json for programs, table for people.", default="json", choices=("json", "table")),
+    Option("output", "Output format.", default="json", choices=("json", "table")),
     Option("quiet", "Print ids only, and no progress.", is_flag=True, short="-q"),
 )
 

@@ -12,7 +12,7 @@ from pyoco_server.http_client import PyocoHttpClient
 
 OPERATION = Columns(("id",))
 ITEMS = Columns(("run_id", "id"), ("run_id", "flow_name", "status", "reason"), "items")
-FILTERS = ("status", "flow", "tag", "updated_after", "reason", "since")
+FILTERS = ("status", "flow", "tag", "updated_after", "updated_before", "reason", "since")
 
 
 def start_bulk(client: PyocoHttpClient, given: Namespace) -> int:

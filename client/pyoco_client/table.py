@@ -27,6 +27,7 @@ from pyoco_client.commands import (
     read_json,
     read_object,
     read_pairs,
+    read_template,
     read_time,
     read_words,
     rerun,
@@ -199,7 +200,7 @@ COMMANDS = {
         why,
         (
             RUN_ID,
-            Option("output", "text for people, json for programs.", default="text", choices=("text", "json")),
+            Option("output", "Output format.", default="text", choices=("text", "json")),
             Option("quiet", "Print the cause only, e.g. no_worker.", is_flag=True, short="-q"),
         ),
     ),
@@ -221,11 +222,13 @@ COMMANDS = {
             full=given.full,
             limit=given.limit,
             updated_after=given.updated_after,
+            updated_before=given.updated_before,
             cursor=given.cursor,
             workflow_yaml_sha256=given.workflow_yaml_sha256,
         ),
         *FILTERS,
         Option("updated-after", "Only runs updated after this Unix time.", float),
+        Option("updated-before", "Only runs updated before this Unix time.", float),
         CURSOR,
         Option("workflow-yaml-sha256", "Filter by the SHA-256 of the flow.yaml."),
     ),
@@ -785,6 +788,7 @@ COMMANDS = {
             Option("flow", "Runs or dead letters of this flow."),
             Option("tag", "Runs or dead letters with this tag."),
             Option("updated-after", "Runs that changed after this time, e.g. 2026-12-01T00:00+09:00"),
+            Option("updated-before", "Runs that changed before this time."),
             Option("reason", "Dead letters with this reason."),
             Option("since", "Dead letters written then or later."),
             Option("all", "All runs or dead letters, if no filter is given.", is_flag=True),
@@ -962,8 +966,11 @@ COMMANDS = {
     "schedules trigger": called(
         "Start a tick now.",
         Columns(("run_id", "execution_id")),
-        lambda client, given: client.schedules.trigger(given.schedule_id),
+        lambda client, given: client.schedules.trigger(
+            given.schedule_id, idempotency_key=given.idempotency_key
+        ),
         SCHEDULE_ID,
+        KEY,
     ),
     "schedules backfill": called(
         "Start the ticks of a past period that were not started.",
@@ -1002,10 +1009,12 @@ COMMANDS = {
         "Create or update a template.",
         BY_ID,
         lambda client, given: client.events.put_template(
-            given.template_id, read_object(given.file), given.if_match
+            given.template_id, read_template(given), given.if_match
         ),
         TEMPLATE_ID,
         place("file", "Template definition, JSON.", Path),
+        Option("when", "Filter in CEL; other events start nothing. It reads event, event_name and source."),
+        Option("no-month", "Events need no year and month.", is_flag=True),
         Option("if-match", "Update only if the stored template has this updated_at."),
     ),
     "templates delete": called(

@@ -91,6 +91,7 @@ OPERATIONS_HELP_JA = {
     "Runs that changed after this time, e.g. 2026-12-01T00:00+09:00": (
         "この時刻より後に変化したrun。例: 2026-12-01T00:00+09:00"
     ),
+    "Runs that changed before this time.": "この時刻より前に変化したrun。",
     "Dead letters with this reason.": "この理由のデッドレター。",
     "Dead letters written then or later.": "この時刻以降のデッドレター。",
     "All runs or dead letters, if no filter is given.": "条件を指定せず、すべてのrunまたはデッドレターを対象にします。",

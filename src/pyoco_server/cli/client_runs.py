@@ -294,7 +294,7 @@ def why(
     Parameters
     ----------
     output
-        text for people, json for programs.
+        Output format.
     quiet
         Print the cause only, e.g. no_worker.
     """

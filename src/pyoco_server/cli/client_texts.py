@@ -291,8 +291,7 @@ HELP_JA = {
     "Print nothing; the exit code is the result.": "何も表示しません。結果は終了コードで判断できます。",
     "Print the file names only.": "ファイル名だけを表示します。",
     "Print problems only.": "問題だけを表示します。",
-    "text for people, json for programs.": "text: 人が読む形式。json: プログラム向け。",
-    "table for people; json for programs, always in English.": "table: 人が読む形式。json: プログラム向け（常に英語）。",
+    "Output format; json is always in English.": "出力形式。json は常に英語です。",
     "Print nothing.": "何も表示しません。",
 }
 

@@ -192,7 +192,7 @@ HELP_TEXTS = {
     "Print the current state of a run.": "runの現在の状態を表示します。",
     "Run id.": "runのid。",
     "Include task_records.": "task_records を含めます。",
-    "json for programs, table for people.": "json: プログラム向け、table: 人が読む表。",
+    "Output format.": "出力形式。",
     "Print the tasks of a run and their records.": "runのタスクとその記録を表示します。",
     "Print the output of a run.": "runの出力を表示します。",
     "Filter by task.": "タスクで絞り込みます。",

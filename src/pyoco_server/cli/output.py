@@ -1,4 +1,4 @@
-"""Output of `pyoco-client`: JSON for programs, tables for people, advice for failures."""
+"""Output of `pyoco-client`: JSON, tables, and advice for failures."""
 
 import json
 import os
@@ -71,7 +71,7 @@ def _problem(item: Mapping[str, Any]) -> str:
 
 
 def note(line: str) -> None:
-    """Print a line for people to stderr; stdout carries data and logs."""
+    """Print a note to stderr; stdout carries data and logs."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -96,7 +96,7 @@ class Shown:
     """Options of every command that prints a result."""
 
     output: Literal["json", "table"] = "json"
-    """json for programs, table for people."""
+    """Output format."""
 
     quiet: Quiet = False
     """Print ids only, and no progress."""
@@ -104,7 +104,7 @@ class Shown:
     def list(
         self, answer: object, rows: Sequence[Mapping[str, Any]], columns: Columns, empty: Callable[[], str]
     ) -> None:
-        """`answer` is the JSON. `empty`: the text for people when there are no rows."""
+        """`answer` is the JSON. `empty`: the text of a table without rows."""
         if self.quiet:
             _print_ids(rows, columns.ids)
         elif self.output == "json":

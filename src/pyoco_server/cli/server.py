@@ -168,7 +168,7 @@ def init(
     force
         Write into a non-empty directory; files of the same name are replaced.
     output
-        text for people, json for programs.
+        Output format.
     quiet
         Print the file names only.
     """
@@ -255,7 +255,7 @@ def doctor(  # noqa: PLR0913 - one argument per option
     data_dir
         Data directory of the embedded NATS.
     output
-        table for people; json for programs, always in English.
+        Output format; json is always in English.
     json
         Same as --output json.
     quiet

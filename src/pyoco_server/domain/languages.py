@@ -1,4 +1,4 @@
-"""Texts for people in the two languages of the product."""
+"""Texts in the two languages of the product."""
 
 from typing import Literal, NamedTuple
 

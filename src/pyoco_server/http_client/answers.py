@@ -333,7 +333,10 @@ class Evidence(TypedDict):
 
 
 class Diagnosis(TypedDict):
-    """Why a run waits, or why it ended as it did. `summary`, `details` and `advice` are for people."""
+    """Why a run waits, or why it ended as it did.
+
+    `summary`, `details` and `advice` are texts in the language of the request.
+    """
 
     advice: list[str]
     cause: str

@@ -3428,7 +3428,9 @@ export interface components {
         };
         /**
          * Diagnosis
-         * @description Why a run waits, or why it ended as it did. `summary`, `details` and `advice` are for people.
+         * @description Why a run waits, or why it ended as it did.
+         *
+         *     `summary`, `details` and `advice` are texts in the language of the request.
          */
         Diagnosis: {
             run_id: string;

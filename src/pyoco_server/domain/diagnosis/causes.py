@@ -259,7 +259,10 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
 
 class Diagnosis(Struct, frozen=True, kw_only=True):
-    """Why a run waits, or why it ended as it did. `summary`, `details` and `advice` are for people."""
+    """Why a run waits, or why it ended as it did.
+
+    `summary`, `details` and `advice` are texts in the language of the request.
+    """
 
     run_id: str
     cause: Cause

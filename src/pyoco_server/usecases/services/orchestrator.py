@@ -6,6 +6,7 @@ appended but not carried out are carried out then, and completed ones are recogn
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol, cast
 
 from msgspec import Struct, field
@@ -238,10 +239,8 @@ class Orchestrate:
         """On the event loop if cheap, as mostly; else in the thread for heavy work."""
         now = self._clock()
         if len(graph.nodes) + len(graph.edges) <= SMALL_GRAPH:
-            try:
+            with suppress(TooHeavy):
                 return react(state, graph, runs, now, self._grace_sec, Allowance(LIGHT_STEPS))
-            except TooHeavy:
-                pass
         return await self._heavy_work(react, state, graph, runs, now, self._grace_sec)
 
     async def _check_is_current(self, known: ExecutionRecord, reaction: Reaction) -> None:
