@@ -64,7 +64,7 @@ def completed(scripts: Path, *words: str) -> set[str]:
             {"wheel-delete", "wheel-history", "wheel-upload"},
             marks=pytest.mark.slow,
         ),
-        (("pyoco-client", "list-vnext", "--u"), {"--updated-after"}),
+        (("pyoco-client", "list-vnext", "--u"), {"--updated-after", "--updated-before"}),
         (("pyoco-client", "--server", "x", "list", "--output", ""), {"json", "table"}),
         pytest.param(("pyoco-server-admin", "api-key", "re"), {"revoke"}, marks=pytest.mark.slow),
     ],
