@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from pyoco_server.domain.limits.holders import standing_of
-from pyoco_server.domain.runs.listing import RunSummary, summary
+from pyoco_server.domain.runs.listing import summary
 from pyoco_server.domain.runs.model import RunSnapshot
 from pyoco_server.read_model.run_tables import LAST_ACTIVE, STATUS_CODES
 from pyoco_server.usecases.ports.stores import Change
@@ -49,22 +49,13 @@ def limited_of(run: RunSnapshot, before: Row | None) -> bytes | None:
 
 
 class Shown(NamedTuple):
-    """Without fields that no list shows, because 500 buffered runs with large params would take gigabytes.
+    """Without fields that no list shows, because 500 buffered runs with large params would take gigabytes."""
 
-    Most are replaced before they are written: what only tables need is made of the last.
-    """
-
-    summary: RunSummary
+    key: bytes | str
+    flow_name: str
     revision: int
     expires_at: float | None
-
-    @property
-    def key(self) -> bytes | str:
-        return key_of(self.summary.run_id)
-
-    @property
-    def json(self) -> bytes:
-        return _encode(self.summary)
+    json: bytes
 
 
 class Waiting(NamedTuple):
@@ -82,7 +73,10 @@ def waiting_of(change: Change[RunSnapshot], row: Row | None, stored: Row | None)
     if change.value is None or row is None:
         return Waiting(None, None, stored)
     shown = summary(change.value, change.key, row.changed_at)
-    return Waiting(Shown(shown, change.revision, change.expires_at), row, stored)
+    data = _encode(shown)
+    return Waiting(
+        Shown(key_of(change.key), shown.flow_name, change.revision, change.expires_at, data), row, stored
+    )
 
 
 def inserts(waiting: dict[str, Waiting]) -> list[Written]:
@@ -105,7 +99,6 @@ STATUSES = {code: status for status, code in STATUS_CODES.items()}
 _is_uuid = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
 
 
-@lru_cache(maxsize=4096)
 def key_of(run_id: str) -> bytes | str:
     """16 bytes in place of 36, in the same order. An id of another form, as only others write, stays text."""
     return bytes.fromhex(run_id.replace("-", "")) if _is_uuid(run_id) else run_id

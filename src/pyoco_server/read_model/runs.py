@@ -166,9 +166,8 @@ class SqliteRunIndex:
         else:
             stored = before = None if change.revision <= self._horizon else self._stored(change.key)
         after = self._row(change, before)
-        if after is not before:
-            self._count(before, -1)
-            self._count(after, 1)
+        self._count(before, -1)
+        self._count(after, 1)
         if after is not None and after.is_ended and (before is None or not before.is_ended):
             self._queues.ended((after.scope, after.tag), after.changed_at)
         self._waiting[change.key] = waiting_of(change, after, stored)
@@ -358,9 +357,7 @@ class SqliteRunIndex:
             return before  # a heartbeat does not move a run in the lists
         scope, changed = self._scope(run.tenant_id), changed_at(run, change.stored_at)
         lists = lists_of(scope, run.flow_name, run.tag, run.tags, run.workflow_yaml_sha256)
-        waits_from = run.submitted_at or changed
-        if run.not_before is not None:
-            waits_from = max(waits_from, run.not_before)
+        waits_from = max(run.submitted_at or changed, run.not_before or 0.0)
         return Row(
             scope,
             STATUS_CODES[run.status],
@@ -376,6 +373,7 @@ class SqliteRunIndex:
         if row is not None:
             self._counts[row.scope, row.status] += by
             self._tally[row.scope, row.tag, row.status] += by
+            self._queues.add((row.scope, row.tag), STATUSES[row.status], by)
 
     def _insert(self, runs: list[Written]) -> None:
         if not runs:
@@ -395,7 +393,7 @@ class SqliteRunIndex:
             " FROM runs CROSS JOIN steps WHERE id > ? AND start < length(lists) ORDER BY 1, 2, 3, 4",
             (NAME_BYTES, last),
         )
-        self._new_runs.update((row.scope, run.summary.flow_name) for run, row, _ in runs)
+        self._new_runs.update((row.scope, run.flow_name) for run, row, _ in runs)
 
     def _reach(self, length: int) -> None:
         """Make `steps` name every start of a list name in `length` bytes."""
@@ -415,10 +413,9 @@ class SqliteRunIndex:
             "UPDATE listed SET status = ?, changed_at = ?"
             " WHERE list = ? AND status = ? AND changed_at = ? AND key = ?",
             [
-                (row.status, row.changed_at, name, old.status, old.changed_at, key)
+                (row.status, row.changed_at, name, old.status, old.changed_at, run.key)
                 for run, row, old in runs
                 if old is not None and (row.status, row.changed_at) != (old.status, old.changed_at)
-                for key in [run.key]
                 for name in names_in(row.lists)
             ],
         )
@@ -447,13 +444,10 @@ class SqliteRunIndex:
             "DELETE FROM flows WHERE scope = ? AND name = ? AND runs <= 0",
             [(scope, name) for scope, name, count in flows if count < 0],
         )
-        changed = [(*key, count) for key, count in self._tally.items() if count]
         self._db.executemany(
             "INSERT INTO tallies VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET runs = runs + excluded.runs",
-            changed,
+            [(*key, count) for key, count in self._tally.items() if count],
         )
-        for scope, tag, code, count in changed:
-            self._queues.add((scope, tag), STATUSES[code], count)
         self._new_runs.clear()
         self._tally.clear()
 

@@ -104,21 +104,6 @@ class CountedEnd(Struct, frozen=True):
     revision: int
     at: float
     end: RunEnd
-    wait: int | None
-    """Its bucket in sketches."""
-    duration: int | None
-
-
-def counted_end(revision: int, at: float, end: RunEnd) -> CountedEnd:
-    """What is computed once, for its minute and its hour."""
-    waited, took = end.waited, end.took
-    return CountedEnd(
-        revision,
-        at,
-        end,
-        None if waited is None else bucket_of(waited),
-        None if took is None else bucket_of(took),
-    )
 
 
 def ended_at(end: RunEnd, stored_at: float | None) -> float:
@@ -159,17 +144,13 @@ def record_key(tenant_id: str | None, bucket: Bucket, start: int) -> str:
     return f"{bucket.value}.{tenant_id or '='}.{start}"
 
 
-def by_record(ends: Iterable[CountedEnd], now: float) -> dict[str, list[CountedEnd]]:
-    """Ends by the keys of their records; without those that are older than records are kept."""
-    groups: dict[tuple[str | None, int], list[CountedEnd]] = {}
-    for end in ends:
-        groups.setdefault((end.end.tenant_id, Bucket.MINUTE.start(end.at)), []).append(end)
-    found: dict[str, list[CountedEnd]] = {}
-    for (tenant_id, minute), group in groups.items():
-        for bucket in Bucket:
-            if now - minute < bucket.kept_sec:
-                found.setdefault(record_key(tenant_id, bucket, bucket.start(minute)), []).extend(group)
-    return found
+def records_of(end: CountedEnd, now: float) -> list[str]:
+    """Keys of the records that an end belongs to; none if it is older than these are kept."""
+    return [
+        record_key(end.end.tenant_id, bucket, bucket.start(end.at))
+        for bucket in Bucket
+        if now - end.at < bucket.kept_sec
+    ]
 
 
 def with_ends(
@@ -193,31 +174,31 @@ def with_ends(
 _Series = tuple[str, str, RunStatus]
 
 
-def _by_series(ends: Iterable[CountedEnd], known: set[_Series]) -> dict[_Series, list[CountedEnd]]:
-    found: dict[_Series, list[CountedEnd]] = {}
+def _by_series(ends: Iterable[CountedEnd], known: set[_Series]) -> dict[_Series, list[RunEnd]]:
+    found: dict[_Series, list[RunEnd]] = {}
     for counted in ends:
         end = counted.end
         series = (end.flow_name, end.tag or "", end.status)
         if series not in known and len(known) >= MAX_SERIES:
             series = (OTHER, OTHER, end.status)
         known.add(series)
-        found.setdefault(series, []).append(counted)
+        found.setdefault(series, []).append(end)
     return found
 
 
-def _added(tally: Tally, ends: Sequence[CountedEnd]) -> Tally:
+def _added(tally: Tally, ends: Sequence[RunEnd]) -> Tally:
     return Tally(
         tally.flow,
         tally.tag,
         tally.status,
         tally.count + len(ends),
-        _with(tally.waits, [end.wait for end in ends]),
-        _with(tally.durations, [end.duration for end in ends]),
+        _with(tally.waits, [end.waited for end in ends]),
+        _with(tally.durations, [end.took for end in ends]),
     )
 
 
-def _with(sketch: Sketch, buckets: Iterable[int | None]) -> Sketch:
-    counts = Counter(bucket for bucket in buckets if bucket is not None)
+def _with(sketch: Sketch, values: Iterable[float | None]) -> Sketch:
+    counts = Counter(bucket_of(value) for value in values if value is not None)
     return sketch_of(counts + counts_of([sketch])) if counts else sketch
 
 

@@ -20,11 +20,10 @@ from pyoco_server.domain.stats.records import (
     RunEnd,
     StatsRecord,
     begun,
-    by_record,
-    counted_end,
     end_of,
     ended_at,
     reached,
+    records_of,
     with_ends,
 )
 from pyoco_server.errors import NatsUnavailable, NotCountedYet
@@ -86,7 +85,8 @@ class _Read:
             return
         self.is_news = True
         if self.position.counts(end, change.revision, change.stored_at):
-            self.ends.append(counted_end(change.revision, ended_at(end, change.stored_at), end))
+            at = ended_at(end, change.stored_at)
+            self.ends.append(CountedEnd(change.revision, at, end))
 
 
 class StatsMeter(Protocol):
@@ -148,11 +148,15 @@ class CountEnds:
 
     async def turn(self, read: _Read) -> CountPosition:
         """Add the ends to their records, then move the position."""
-        records = by_record(read.ends, self._clock())
-        keys = list(records)
+        now = self._clock()
+        by_record: dict[str, list[CountedEnd]] = {}
+        for end in read.ends:
+            for key in records_of(end, now):
+                by_record.setdefault(key, []).append(end)
+        keys = list(by_record)
         for start in range(0, len(keys), RECORDS_AT_ONCE):
             some = keys[start : start + RECORDS_AT_ONCE]
-            await asyncio.gather(*(self._add(key, records[key], read) for key in some))
+            await asyncio.gather(*(self._add(key, by_record[key], read) for key in some))
         after = reached(read.position, read.revision, read.stored_at)
         await self._move(after)
         if read.ends:
