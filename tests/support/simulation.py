@@ -8,7 +8,7 @@ import asyncio
 import inspect
 import random
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -264,7 +264,7 @@ class LateFeed:
     stale_sec = 0.0
     missed_sec = 0.0
 
-    async def follow(self, position: FeedPosition | None) -> AsyncGenerator[Any, None]:
+    async def follow(self, position: FeedPosition | None) -> AsyncIterator[Any]:
         world = self._process.world
         async for batch in self._target.follow(position):
             await self._process.step()

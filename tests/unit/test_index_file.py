@@ -3,7 +3,7 @@
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -159,7 +159,7 @@ class History:
         self.runs = runs
         self.news = asyncio.Event()
 
-    async def follow(self, position: FeedPosition | None) -> AsyncGenerator[FeedBatch[RunSnapshot], None]:
+    async def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[RunSnapshot]]:
         start = FeedPosition("created", Revision(0 if position is None else position.last_revision))
         yield FeedBatch([], start, position is None, False, self.runs, Revision(self.runs))
         changes = [change(n) for n in range(start.last_revision + 1, self.runs + 1)]

@@ -1,7 +1,7 @@
 """The orchestrator between its ports: what was cut off is done in the end, whoever interrupts."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -248,7 +248,7 @@ class WithheldFeed:
         self.read = plain.read
         self.is_withheld = False
 
-    async def follow(self, after: FeedPosition | None) -> AsyncGenerator[FeedBatch[LoggedCommit], None]:
+    async def follow(self, after: FeedPosition | None) -> AsyncIterator[FeedBatch[LoggedCommit]]:
         async for batch in self._plain.follow(after):
             if self.is_withheld:
                 await asyncio.Event().wait()

@@ -7,7 +7,7 @@ last position. Nothing is acknowledged, and a killed gateway leaves no consumer 
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
@@ -151,7 +151,7 @@ class StreamFeed(Generic[T]):
     def missed_sec(self) -> float:
         return self._contact.missed_sec
 
-    async def follow(self, position: FeedPosition | None) -> AsyncGenerator[FeedBatch[T], None]:
+    async def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[T]]:
         """Changes after `position`, without end; None: every key once, then its changes."""
         while True:
             try:

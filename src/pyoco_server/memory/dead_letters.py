@@ -1,7 +1,7 @@
 """Dead letters in memory, and jobs that are not delivered any more."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 
 from pyoco_server.domain.dead_letters import StoredLetter
 from pyoco_server.domain.runs.jobs import DeadLetter
@@ -22,7 +22,7 @@ class MemoryDeadLetters:
     async def end(self) -> FeedPosition:
         return FeedPosition("memory", Revision(self._last))
 
-    async def follow(self, position: FeedPosition | None) -> AsyncGenerator[FeedBatch[StoredLetter], None]:
+    async def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[StoredLetter]]:
         """The feed of these letters, from the first."""
         seen = 0 if position is None else position.last_revision
         at = FeedPosition("memory", Revision(seen))

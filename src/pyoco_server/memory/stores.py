@@ -93,7 +93,7 @@ class MemoryStore(Generic[T]):
     async def end(self) -> FeedPosition:
         return FeedPosition("memory", Revision(self._sequence))
 
-    async def follow(self, position: FeedPosition | None) -> AsyncGenerator[FeedBatch[T], None]:
+    async def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[T]]:
         """The feed of this store."""
         seen = 0 if position is None else position.last_revision
         yield FeedBatch([], FeedPosition("memory", Revision(seen)), position is None, not self._history)
@@ -122,7 +122,7 @@ class MemoryView(Generic[T]):
         self._store = store
         self._decode = decode
 
-    async def follow(self, position: FeedPosition | None) -> AsyncGenerator[FeedBatch[T], None]:
+    async def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[T]]:
         async for batch in self._store.follow(position):
             changes = [self._change(change) for change in batch.changes]
             yield FeedBatch(changes, batch.position, batch.is_reset, batch.is_caught_up)

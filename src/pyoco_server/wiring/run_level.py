@@ -51,7 +51,6 @@ from pyoco_server.usecases.services.follow import (
     RunMeter,
 )
 from pyoco_server.usecases.services.orchestrator import Orchestrate, OrchestratorMeter
-from pyoco_server.usecases.services.shared_feed import SharedFeed
 from pyoco_server.usecases.services.sweep import (
     CountDeadLetters,
     EndMaxDelivered,
@@ -138,9 +137,8 @@ class RunLevel:
         self._looks.append(self.limits.board.look)
         self.reassert_cancels = self._reassert_cancels(backend, setup)
         # When the store forgets is a time of the store, not of this host.
-        self.feed = SharedFeed(backend.run_feed)
         self.follow = FollowRuns(
-            self.feed,
+            backend.run_feed,
             backend.run_index,
             watchers,
             backend.shared_clock,

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from pyoco_server.domain.codec import decoding
-from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
+from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.domain.stats.sketches import EMPTY, Sketch, bucket_of, counts_of, sketch_of
 
 MAX_SERIES = 200
@@ -77,25 +77,6 @@ class RunEnd(Struct, frozen=True, kw_only=True):
         if self.start_time is None or self.end_time is None:
             return None
         return max(0.0, self.end_time - self.start_time)
-
-
-def end_of(run: RunSnapshot) -> RunEnd:
-    """The same as `decode_run_end` of its message."""
-    return RunEnd(
-        flow_name=run.flow_name,
-        status=run.status,
-        updated_at=run.updated_at,
-        tag=run.tag,
-        tenant_id=run.tenant_id,
-        attempt=run.attempt,
-        submitted_at=run.submitted_at,
-        start_time=run.start_time,
-        end_time=run.end_time,
-        not_before=run.not_before,
-        waited_sec=run.waited_sec,
-        tries=run.tries,
-        retried_as=run.retried_as,
-    )
 
 
 class CountedEnd(Struct, frozen=True):

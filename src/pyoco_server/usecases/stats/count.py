@@ -1,4 +1,4 @@
-"""Count ended runs: one gateway reads the run bucket and adds each end to its minute and its hour.
+"""Count ended runs: one gateway follows the run bucket and adds each end to its minute and its hour.
 
 An end is counted exactly once, although gateways die and two may count for a moment:
 
@@ -9,7 +9,7 @@ An end is counted exactly once, although gateways die and two may count for a mo
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from pyoco_server.domain.codec import Unreadable
@@ -20,7 +20,6 @@ from pyoco_server.domain.stats.records import (
     RunEnd,
     StatsRecord,
     begun,
-    end_of,
     ended_at,
     reached,
     records_of,
@@ -55,15 +54,6 @@ RETRY_SEC = 2.0
 BEAT_SEC = 2.0
 LASTS_SEC = 10.0
 """Lease timeout before another gateway counts."""
-
-
-def ends_in(changes: Iterable[Change[RunSnapshot]]) -> list[Change[RunEnd]]:
-    """Of what a gateway reads anyway, what is counted."""
-    return [
-        Change(change.key, change.revision, end_of(change.value), None, change.stored_at)
-        for change in changes
-        if change.value is not None and change.value.status.is_terminal
-    ]
 
 
 class _Read:
