@@ -895,8 +895,7 @@ class World:
         schedules, pages = self.shared["schedules"], self.shared["tick_pages"]
         known = {key: wire.decode_schedule(data) for key, (data, _) in schedules._values.items()}
         filed = {key: wire.decode_tick_page(data) for key, (data, _) in pages._values.items()}
-        healthy_since = EPOCH + self.healed_at + AFTERMATH_SEC
-        yield from self.schedule_clients.broken(known, filed, runs, healthy_since)
+        yield from self.schedule_clients.broken(known, filed, runs)
 
     def _reversals(self) -> Iterator[str]:
         for run_id, writes in self.store.histories().items():
