@@ -49,7 +49,8 @@ from typing import Any, NotRequired, TypedDict
 
 
 def module() -> str:
-    return _HEAD + "".join(f"\n\n{_definition(kind)}" for kind in _in_order(RETURNED))
+    kinds = _in_order(RETURNED)
+    return _HEAD + "".join(f"\n\n{_definition(kind, _parent(kind, kinds))}" for kind in kinds)
 
 
 def _in_order(wanted: Iterable[type[Struct]]) -> list[type[Struct]]:
@@ -75,11 +76,25 @@ def _structs(kind: Any) -> Iterator[type[Struct]]:
         yield from _structs(part)
 
 
-def _definition(kind: type[Struct]) -> str:
+def _parent(kind: type[Struct], kinds: list[type[Struct]]) -> type[Struct] | None:
+    """The type before it that it extends. One whose keys it narrows is none: a TypedDict cannot do that."""
+    for parent in kind.__bases__:
+        if parent in kinds[: kinds.index(kind)] and _keys(parent).items() <= _keys(kind).items():
+            return parent
+    return None
+
+
+def _definition(kind: type[Struct], parent: type[Struct] | None) -> str:
     """With its keys in alphabetical order: it is looked up, not read."""
+    inherited = _keys(parent) if parent else {}
     doc = f'    """{kind.__doc__}"""\n\n' if kind.__doc__ else ""
-    lines = "".join(sorted(f"    {field.name}: {_annotation(field.type)}\n" for field in fields(kind)))
-    return f"class {name_of(kind)}(TypedDict):\n{doc}{lines}"
+    own = sorted((name, text) for name, text in _keys(kind).items() if name not in inherited)
+    lines = "".join(f"    {name}: {text}\n" for name, text in own)
+    return f"class {name_of(kind)}({name_of(parent) if parent else 'TypedDict'}):\n{doc}{lines}"
+
+
+def _keys(kind: type[Struct]) -> dict[str, str]:
+    return {field.name: _annotation(field.type) for field in fields(kind)}
 
 
 def _annotation(kind: Any) -> str:

@@ -41,7 +41,7 @@ def _content(path: Path) -> bytes | None:
 
 
 class AuditFile:
-    """Audit records as JSON lines, for people. The stream is authoritative."""
+    """Audit records as JSON lines, to be read by hand. The stream is authoritative."""
 
     def __init__(self, path: str) -> None:
         """Empty: no file."""

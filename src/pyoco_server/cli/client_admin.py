@@ -106,7 +106,7 @@ def _change_row(entry: Any) -> dict[str, Any]:
 
 
 def _time(text: str | None) -> float | str | None:
-    """The server tells a number from a text; on the command line both are text."""
+    """The server distinguishes numbers from texts; on the command line both are text."""
     return float(text) if text is not None and text.replace(".", "", 1).isdecimal() else text
 
 

@@ -238,7 +238,7 @@ def _print_status(event: RunEvent, file: IO[str]) -> int:
         run = event["snapshot"]
         tasks = (f"{task}={state}" for task, state in run["tasks"].items())
         print(printable("  ".join([run["status"], *tasks])), file=file, flush=True)
-    elif file is sys.stderr:  # for people; stdout carries only the lines of the contract
+    elif file is sys.stderr:  # to be read; stdout carries only the lines of the contract
         for line in event.get("lines", []):
             text = plain(line["text"].rstrip())
             print(f"  {printable(line['task'] or '-')} | {text}", file=file, flush=True)

@@ -16,7 +16,7 @@ def worker_text(record: WorkerRecord) -> bytes:
 
 
 class _Figures:
-    """All have the label `worker_id`, so that the series of several workers can be told apart."""
+    """All have the label `worker_id`, so that the series of several workers stay distinct."""
 
     def __init__(self, record: WorkerRecord) -> None:
         self._record = record

@@ -33,7 +33,7 @@ class AsyncAlerts(Calls):
         """Create or change an alert.
 
         `on`: kinds as `run.failed`. `filter`: CEL. `late_after_sec`: of `run.late`, `wait.overdue` and
-        `limit.waiting`. `cooldown_sec`: per flow, no second message for so long.
+        `limit.waiting`. `cooldown_sec`: shortest time between two messages about one flow.
         """
         fields = {"filter": filter, "late_after_sec": late_after_sec, "cooldown_sec": cooldown_sec}
         body = {"on": list(on), "channel": channel, **given(fields)}

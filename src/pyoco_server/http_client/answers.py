@@ -391,28 +391,17 @@ class FlowPage(TypedDict):
     next_cursor: str | None
 
 
-class FlowDetails(TypedDict):
+class FlowDetails(Flow):
     """A flow, and what is set for it."""
 
     description: str | None
-    last_runs: list[FlowRun]
-    limits: list[str]
-    name: str
     owner: str | None
-    p50_sec: float | None
-    p95_sec: float | None
     params_schema: dict[str, Any] | None
-    paused: Pause | None
     priority: str | None
     retry: RunRetry | None
-    schedules: list[str]
     start_within_sec: float | None
-    success_rate: float | None
-    tags: list[str]
     timeout_sec: float | None
     updated_at: float | None
-    wheel_version: str | None
-    workers: list[str]
 
 
 class GraphRecord(TypedDict):
@@ -627,16 +616,8 @@ class ListedApiKey(TypedDict):
     tenant_id: str
 
 
-class IssuedApiKey(TypedDict):
+class IssuedApiKey(ListedApiKey):
     api_key: str
-    created_at: float | None
-    description: str | None
-    expires_at: float | None
-    key_id: str
-    last_used_at: float | None
-    revoked_at: float | None
-    scopes: list[str]
-    tenant_id: str
 
 
 class ApiKeyPage(TypedDict):
@@ -862,21 +843,10 @@ class DeliveryView(TypedDict):
     type: str
 
 
-class DeliveryDetail(TypedDict):
+class DeliveryDetail(DeliveryView):
     """With what is sent."""
 
-    alert: str
-    attempts: int
     body: Any
-    channel: str
-    created_at: float
-    delivered_at: float | None
-    event_id: str
-    id: str
-    last_error: str | None
-    next_attempt_at: float | None
-    status: str
-    type: str
 
 
 class DeliveryPage(TypedDict):

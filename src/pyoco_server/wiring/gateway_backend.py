@@ -181,7 +181,7 @@ async def _execution_log(connection: NatsConnection, config: NatsBackendConfig) 
     )
 
 
-# The level of workflow events: what is remembered of them, and who is told.
+# The level of workflow events: what is remembered of them, and who is notified.
 
 T = TypeVar("T")
 

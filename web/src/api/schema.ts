@@ -289,7 +289,7 @@ export interface paths {
         };
         /**
          * Explain why a run waits or failed
-         * @description `cause` is for programs; `summary`, `details` and `advice` are for people, in Japanese or English.
+         * @description `cause` is a fixed word; `summary`, `details` and `advice` are sentences, in Japanese or English.
          *
          *     `evidence` has what the diagnosis is based on, e.g. the position in the queue, the worker, the last lines
          *     of the log, and how often the flow failed with the same error in the last 24 hours.

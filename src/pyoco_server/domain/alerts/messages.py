@@ -1,4 +1,4 @@
-"""Messages for people, from the body that programs get."""
+"""Readable messages, from the body that webhooks get."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
 """What to do about a run, by the cause of its state: the next step first."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from msgspec import UNSET
 
@@ -12,8 +12,8 @@ MANY_ERRORS = 3
 """From so many equal errors in a day on, trying again will hardly help."""
 
 
-def advice_for(facts: Facts, cause: Cause) -> Iterator[Said]:
-    yield from _ADVICE[cause](facts)
+def of_the_tag(facts: Facts, cause: Cause) -> Iterator[Said]:
+    """For a run that waits for something else: what will be missing then."""
     if cause in _BEFORE_THE_WORKERS and facts.lacks_workers:
         yield Said(
             "No live worker has the tag {tag!r} either. Start one: pyoco-worker --tags {tag} --flows DIR",
@@ -51,7 +51,7 @@ def _where_the_flow_is(facts: Facts) -> Iterator[Said]:
 # Before the start
 
 
-def _no_worker(facts: Facts) -> Iterator[Said]:
+def no_worker(facts: Facts) -> Iterator[Said]:
     if facts.gone:
         yield Said(
             "Start the worker again that had the tag: {workers}.",
@@ -70,7 +70,7 @@ def _no_worker(facts: Facts) -> Iterator[Said]:
         ).of(tags=", ".join(facts.flow.similar_tags), run_id=facts.run.run_id)
 
 
-def _busy(facts: Facts) -> Iterator[Said]:
+def busy(facts: Facts) -> Iterator[Said]:
     queue = facts.queue
     if queue is None:
         return
@@ -85,7 +85,7 @@ def _busy(facts: Facts) -> Iterator[Said]:
     ).of(tag=queue.tag)
 
 
-def _paused(facts: Facts) -> Iterator[Said]:
+def paused(facts: Facts) -> Iterator[Said]:
     pause = facts.waiting_for.paused if facts.waiting_for is not None else UNSET
     if pause is UNSET:
         return
@@ -100,14 +100,14 @@ def _paused(facts: Facts) -> Iterator[Said]:
     ).of(what=what, name=name)
 
 
-def _delayed(facts: Facts) -> Iterator[Said]:
+def delayed(facts: Facts) -> Iterator[Said]:
     yield Said(
         "To start it now, cancel it (pyoco-client cancel {run_id}) and submit it without a delay.",
         "すぐに開始するには、取り消して（pyoco-client cancel {run_id}）、時刻を指定せずに投入してください。",
     ).of(run_id=facts.run.run_id)
 
 
-def _limit(facts: Facts) -> Iterator[Said]:
+def limit(facts: Facts) -> Iterator[Said]:
     waits = facts.waiting_for
     if waits is not None:
         yield Said(
@@ -120,7 +120,7 @@ def _limit(facts: Facts) -> Iterator[Said]:
         )
 
 
-def _next_try(facts: Facts) -> Iterator[Said]:
+def next_try(facts: Facts) -> Iterator[Said]:
     yield from _see_the_log(facts)
     yield Said(
         "If another try cannot help, cancel the run: pyoco-client cancel {run_id}",
@@ -131,7 +131,7 @@ def _next_try(facts: Facts) -> Iterator[Said]:
 # While it runs
 
 
-def _worker_lost(facts: Facts) -> Iterator[Said]:
+def worker_lost(facts: Facts) -> Iterator[Said]:
     if facts.failure is not None and facts.failure.kind is FailureKind.MAX_DELIVER:
         yield from _check_the_machine()
         yield from _retry(facts)
@@ -155,7 +155,7 @@ def _check_the_machine() -> Iterator[Said]:
     )
 
 
-def _running(facts: Facts) -> Iterator[Said]:
+def running(facts: Facts) -> Iterator[Said]:
     yield Said("Watch it: pyoco-client watch {run_id}", "監視するには: pyoco-client watch {run_id}").of(
         run_id=facts.run.run_id
     )
@@ -164,7 +164,7 @@ def _running(facts: Facts) -> Iterator[Said]:
 # After its end
 
 
-def _failed(facts: Facts) -> Iterator[Said]:
+def failed(facts: Facts) -> Iterator[Said]:
     yield from _see_the_log(facts)
     yield from _about_the_code(facts)
     same = facts.same_errors
@@ -201,7 +201,7 @@ def _retry(facts: Facts) -> Iterator[Said]:
     ).of(run_id=facts.run.run_id)
 
 
-def _flow_not_found(facts: Facts) -> Iterator[Said]:
+def flow_not_found(facts: Facts) -> Iterator[Said]:
     yield from _where_the_flow_is(facts)
     yield Said(
         "Add the flow to the workers with the tag {tag!r} and start them again; what each has: pyoco-client flows list",
@@ -210,7 +210,7 @@ def _flow_not_found(facts: Facts) -> Iterator[Said]:
     yield from _rerun(facts)
 
 
-def _crash(facts: Facts) -> Iterator[Said]:
+def crash(facts: Facts) -> Iterator[Said]:
     yield from _see_the_log(facts)
     yield Said(
         "SIGKILL is mostly a lack of memory: give the machine more, or run fewer flows at once (--concurrency). "
@@ -222,9 +222,9 @@ def _crash(facts: Facts) -> Iterator[Said]:
     yield from _retry(facts)
 
 
-def _timeout(facts: Facts) -> Iterator[Said]:
+def timeout(facts: Facts) -> Iterator[Said]:
     yield Said(
-        "See which task took so long: pyoco-client tasks {run_id} --output table",
+        "Find the task that took the time: pyoco-client tasks {run_id} --output table",
         "時間のかかったタスクを確認してください: pyoco-client tasks {run_id} --output table",
     ).of(run_id=facts.run.run_id)
     yield Said(
@@ -234,9 +234,9 @@ def _timeout(facts: Facts) -> Iterator[Said]:
     yield from _retry(facts)
 
 
-def _expired(facts: Facts) -> Iterator[Said]:
+def expired(facts: Facts) -> Iterator[Said]:
     if facts.lacks_workers:
-        yield from _no_worker(facts)
+        yield from no_worker(facts)
     else:
         yield Said(
             "The workers with the tag {tag!r} were busy or away: add one, or allow a longer wait (--start-within).",
@@ -252,7 +252,7 @@ def _rerun(facts: Facts) -> Iterator[Said]:
     ).of(run_id=facts.run.run_id)
 
 
-def _cancelled(facts: Facts) -> Iterator[Said]:
+def cancelled(facts: Facts) -> Iterator[Said]:
     if facts.run.status.is_terminal:
         yield Said(
             "To run it again: pyoco-client rerun {run_id}", "再実行するには: pyoco-client rerun {run_id}"
@@ -264,25 +264,6 @@ def _cancelled(facts: Facts) -> Iterator[Said]:
         )
 
 
-def _completed(facts: Facts) -> Iterator[Said]:
+def completed(facts: Facts) -> Iterator[Said]:
     for text in facts.run.warnings:
         yield Said("Warning of the run: {text}", "runの警告: {text}").of(text=text)
-
-
-_ADVICE: dict[Cause, Callable[[Facts], Iterator[Said]]] = {
-    Cause.NO_WORKER: _no_worker,
-    Cause.BUSY: _busy,
-    Cause.PAUSED: _paused,
-    Cause.DELAYED: _delayed,
-    Cause.LIMIT: _limit,
-    Cause.NEXT_TRY: _next_try,
-    Cause.WORKER_LOST: _worker_lost,
-    Cause.RUNNING: _running,
-    Cause.ERROR: _failed,
-    Cause.FLOW_NOT_FOUND: _flow_not_found,
-    Cause.CRASH: _crash,
-    Cause.TIMEOUT: _timeout,
-    Cause.EXPIRED: _expired,
-    Cause.CANCELLED: _cancelled,
-    Cause.COMPLETED: _completed,
-}

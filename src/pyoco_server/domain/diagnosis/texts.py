@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from msgspec import UNSET
 
-from pyoco_server.domain.diagnosis.advice import advice_for
+from pyoco_server.domain.diagnosis import advice
 from pyoco_server.domain.diagnosis.causes import Cause, Diagnosis, Facts, cause_of, evidence_of
 from pyoco_server.domain.fleet import WorkerState
 from pyoco_server.domain.languages import NOTHING, Language, Said, raw
@@ -16,12 +16,13 @@ MAX_MESSAGE = 300
 
 def explained(facts: Facts, language: Language) -> Diagnosis:
     cause = cause_of(facts)
+    summary, steps = _TEXTS[cause]
     return Diagnosis(
         run_id=facts.run.run_id,
         cause=cause,
-        summary=_SUMMARIES[cause](facts).in_(language),
+        summary=summary(facts).in_(language),
         details="\n".join(line.in_(language) for line in _details(facts)),
-        advice=[line.in_(language) for line in advice_for(facts, cause)],
+        advice=[line.in_(language) for line in (*steps(facts), *advice.of_the_tag(facts, cause))],
         evidence=evidence_of(facts),
     )
 
@@ -201,23 +202,24 @@ def _completed(facts: Facts) -> Said:
     )
 
 
-_SUMMARIES: dict[Cause, Callable[[Facts], Said]] = {
-    Cause.NO_WORKER: _no_worker,
-    Cause.BUSY: _busy,
-    Cause.PAUSED: _paused,
-    Cause.DELAYED: _delayed,
-    Cause.LIMIT: _limit,
-    Cause.NEXT_TRY: _next_try,
-    Cause.WORKER_LOST: _worker_lost,
-    Cause.RUNNING: _running,
-    Cause.ERROR: _failed,
-    Cause.FLOW_NOT_FOUND: _flow_not_found,
-    Cause.CRASH: _crash,
-    Cause.TIMEOUT: _timeout,
-    Cause.EXPIRED: _expired,
-    Cause.CANCELLED: _cancelled,
-    Cause.COMPLETED: _completed,
+_TEXTS: dict[Cause, tuple[Callable[[Facts], Said], Callable[[Facts], Iterator[Said]]]] = {
+    Cause.NO_WORKER: (_no_worker, advice.no_worker),
+    Cause.BUSY: (_busy, advice.busy),
+    Cause.PAUSED: (_paused, advice.paused),
+    Cause.DELAYED: (_delayed, advice.delayed),
+    Cause.LIMIT: (_limit, advice.limit),
+    Cause.NEXT_TRY: (_next_try, advice.next_try),
+    Cause.WORKER_LOST: (_worker_lost, advice.worker_lost),
+    Cause.RUNNING: (_running, advice.running),
+    Cause.ERROR: (_failed, advice.failed),
+    Cause.FLOW_NOT_FOUND: (_flow_not_found, advice.flow_not_found),
+    Cause.CRASH: (_crash, advice.crash),
+    Cause.TIMEOUT: (_timeout, advice.timeout),
+    Cause.EXPIRED: (_expired, advice.expired),
+    Cause.CANCELLED: (_cancelled, advice.cancelled),
+    Cause.COMPLETED: (_completed, advice.completed),
 }
+"""Summary and advice."""
 
 
 def _left(facts: Facts) -> float:

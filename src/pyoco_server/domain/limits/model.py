@@ -103,7 +103,7 @@ class Limit(Struct, frozen=True, kw_only=True, tag="limit"):
     tenant_id: str | None
     definition: Definition
     rules: str
-    """Another after every change of `match` or `key`, which sorts the waiting runs anew."""
+    """Another after every change of `match` or `key`, which sorts the waiting runs again."""
     created_at: float
     updated_at: float
 

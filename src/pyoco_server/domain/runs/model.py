@@ -198,7 +198,7 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
     result_truncated: bool = False
     """The result was too large to store."""
     warnings: tuple[str, ...] = ()
-    """Warnings for people, e.g. values replaced by null or not stored."""
+    """Warnings in words, e.g. values replaced by null or not stored."""
     error: str | None = None
     cancel_requested_at: float | None = None
     cancel_requested_by: str | None = None

@@ -31,7 +31,7 @@ async def get_diagnosis(
     *,
     accept_language: Annotated[str, Header(description="`ja` or `en`")] = "en",
 ) -> Response:
-    """`cause` is for programs; `summary`, `details` and `advice` are for people, in Japanese or English.
+    """`cause` is a fixed word; `summary`, `details` and `advice` are sentences, in Japanese or English.
 
     `evidence` has what the diagnosis is based on, e.g. the position in the queue, the worker, the last lines
     of the log, and how often the flow failed with the same error in the last 24 hours.

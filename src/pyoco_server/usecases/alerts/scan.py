@@ -100,7 +100,7 @@ class ScanForLasting:
         silent_sec: float,
         scan_sec: float = SCAN_SEC,
     ) -> None:
-        """`silent_sec`: without a heartbeat for so long a run is stuck."""
+        """`silent_sec`: a run without a heartbeat for this time is stuck."""
         self._from = sources
         self._alerts = alerts
         self._take = take

@@ -30,7 +30,7 @@ AT_ONCE = 8
 AGAIN_SEC = 1.0
 """After a failure of the store."""
 MAX_WAIT_SEC = 5.0
-"""By the clock of the store, which may be measured anew."""
+"""By the clock of the store, which may be measured again."""
 
 Lane = tuple[str | None, str, str]
 Line = tuple[int, float, str]

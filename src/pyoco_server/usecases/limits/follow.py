@@ -1,4 +1,4 @@
-"""Follow the feeds of limits: definitions, holders, and runs whose limits have to be determined anew."""
+"""Follow the feeds of limits: definitions, holders, and runs whose limits have to be determined again."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -100,7 +100,7 @@ class FollowLimits:
         elif change.key in self._ids:
             self._board.forget_record(self._ids.pop(change.key), change.revision)
 
-    # Sort anew
+    # Sort again
 
     async def run_sorting(self) -> None:
         while True:

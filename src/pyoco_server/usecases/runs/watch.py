@@ -353,6 +353,6 @@ class WatchRuns:
     def _sees(self, caller: Caller, change: Change[RunSnapshot]) -> bool:
         if caller.tenant_id is None:
             return True
-        if change.value is None:  # the index forgets it after the watchers are told
+        if change.value is None:  # the index forgets it after the watchers are notified
             return self._index.is_of(change.key, caller.tenant_id)
         return may_see(caller, change.value)
