@@ -285,6 +285,31 @@ async def test_a_gateway_may_be_started_before_nats(tmp_path: Any) -> None:
             assert (await post(client)).status_code == 200
 
 
+async def test_a_nats_that_cannot_be_used_after_the_start_is_reported_and_tried_again(
+    own_nats: EmbeddedNats,
+) -> None:
+    """At a start without NATS nobody sees yet that it does not fit. Silence would be 503 for ever."""
+    config = unique_config(own_nats.url)
+    subjects = [f"{config.work_subject_prefix}.>"]
+    async with raw_nats(own_nats.url) as client:
+        await client.jetstream().add_stream(name=config.work_stream, subjects=subjects, retention="limits")
+    own_nats.stop()
+    with capture_logs() as lines:
+        async with gateway(config, tuning=IMPATIENT) as client:
+            own_nats.start()
+            reported = await until(partial(_line, lines, "gateway.nats_unusable"), bool)
+            assert is_unavailable(await post(client))
+            async with raw_nats(own_nats.url) as nats:
+                await nats.jetstream().delete_stream(config.work_stream)
+            await ready(client)
+            assert (await post(client)).status_code == 200
+    assert f"stream {config.work_stream} exists with retention='limits'" in reported["reason"]
+
+
+async def _line(lines: list[dict[str, Any]], action: str) -> dict[str, Any]:
+    return next((line for line in lines if line.get("action") == action), {})
+
+
 async def test_a_gateway_that_never_found_nats_stops_and_leaves_nothing_running() -> None:
     before = asyncio.all_tasks()
     async with gateway(unique_config(f"nats://127.0.0.1:{free_port()}"), tuning=IMPATIENT) as client:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from fastapi import Query, Request, Response
 
-from pyoco_server.errors import IncompatibleNats, NatsUnavailable
+from pyoco_server.errors import NatsUnavailable
 from pyoco_server.http_api.metrics import Metrics
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.auth import AskWho, Authenticate, Caller
@@ -55,6 +55,8 @@ class Gateway:
         self.body_timeout_sec = setup.tuning.body_timeout_sec
         self._connect_timeout_sec = setup.tuning.connect_timeout_sec
         self._ask_who: AskWho | None = None
+        self._is_starting = True
+        """An error that no waiting helps against ends the start. Later nobody is left to raise it to."""
         self._opened = asyncio.Event()
         self._stopping = asyncio.Event()
 
@@ -100,6 +102,7 @@ class Gateway:
             {self._holding, opened}, timeout=self._connect_timeout_sec, return_when=asyncio.FIRST_COMPLETED
         )
         opened.cancel()
+        self._is_starting = False
         if self._holding.done():
             self._holding.result()
         if not self._opened.is_set():
@@ -139,8 +142,6 @@ class Gateway:
                     authentication(self.config, backend.api_keys, backend.shared_clock) as self._ask_who,
                 ):
                     await self._serve(backend)
-            except IncompatibleNats:
-                raise
             except NatsUnavailable as error:
                 log.warning(
                     "NATS is not usable yet",
@@ -149,8 +150,17 @@ class Gateway:
                     pause_sec=pause,
                     **error.ids,
                 )
-                await asyncio.sleep(pause)
-                pause = min(MAX_OPEN_RETRY_SEC, pause * 2)
+            except Exception as error:
+                if self._is_starting:
+                    raise
+                log.exception(
+                    "the gateway cannot use NATS as it is; answering 503 and trying again",
+                    action="gateway.nats_unusable",
+                    reason=str(error),
+                    pause_sec=pause,
+                )
+            await asyncio.sleep(pause)
+            pause = min(MAX_OPEN_RETRY_SEC, pause * 2)
 
     async def _serve(self, backend: ServerBackend) -> None:
         self.imported = await self.levels.connect(backend) or self.imported
