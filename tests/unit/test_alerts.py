@@ -17,12 +17,13 @@ from pyoco_server.domain.alerts.deliveries import (
     new_delivery,
     replayed,
 )
+from pyoco_server.domain.alerts.filters import check_filter, passes
 from pyoco_server.domain.alerts.happenings import Happening, concerns, of_run
 from pyoco_server.domain.alerts.messages import text_of, title_of
 from pyoco_server.domain.alerts.model import Alert, AlertDefinition, AlertKind, changed, new_alert
 from pyoco_server.domain.alerts.targets import check_addresses, parse_target
+from pyoco_server.domain.cel.expressions import ConditionError
 from pyoco_server.domain.events.retry import RetryPolicy
-from pyoco_server.domain.executions.conditions import ConditionError, check_filter, passes
 from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.errors import TargetRefused
 from pyoco_server.usecases.alerts.send import AT_ONCE, DueLanes

@@ -9,10 +9,11 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from pyoco_server.domain.alerts.filters import passes
 from pyoco_server.domain.alerts.model import Alert, AlertKind
+from pyoco_server.domain.cel.values import ConditionFailed
 from pyoco_server.domain.dead_letters import StoredLetter
 from pyoco_server.domain.events.retry import JobStatus, RetryJob
-from pyoco_server.domain.executions.conditions import ConditionFailed, passes
 from pyoco_server.domain.executions.model import ExecutionStatus
 from pyoco_server.domain.executions.records import ExecutionSummary, Wait
 from pyoco_server.domain.fleet import WorkerRecord

@@ -7,12 +7,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pyoco_server.domain.alerts.channels import Channel, ChannelDeleted, ChannelPage, ChannelView
+from pyoco_server.domain.alerts.filters import FILTER_NAMES, check_filter
+from pyoco_server.domain.cel.expressions import ConditionError
 from pyoco_server.domain.codec import decoding
-from pyoco_server.domain.executions.conditions import (
-    FILTER_NAMES,
-    ConditionError,
-    check_filter,
-)
 from pyoco_server.domain.named import check_name, stored_key
 from pyoco_server.errors import InvalidRequest
 

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from pyoco_server.domain.cel.expressions import ConditionError
+from pyoco_server.domain.cel.values import Allowance, ConditionFailed
 from pyoco_server.domain.executions import conditions
 from pyoco_server.domain.executions.events import Failure
 from pyoco_server.domain.executions.graphs import Edge, EdgeOn, Graph, GraphNode, JoinPolicy, NodeType, Then
@@ -45,25 +47,25 @@ _DEAD_FIRST: Final = (Fate.FAILED, Fate.CANCELED, Fate.NOT_TAKEN)
 class Judgements:
     """Cached condition results of one reaction; a result is valid until a node it read changes."""
 
-    def __init__(self, allowance: conditions.Allowance | None = None) -> None:
+    def __init__(self, allowance: Allowance | None = None) -> None:
         self.allowance = allowance
         self._known: dict[str, tuple[list[NodeState | None], bool | str]] = {}
 
-    def holds(self, expr: str, state: Execution, values: conditions.Values) -> bool:
+    def holds(self, expr: str, state: Execution, values: conditions.GraphValues) -> bool:
         """Raises ConditionFailed."""
         read = [state.nodes.get(node_id) for node_id in conditions.nodes_in(expr)]
         known = self._known.get(expr)
         if known is None or any(node is not before for node, before in zip(read, known[0], strict=True)):
             known = self._known[expr] = read, _outcome(expr, values)
         if isinstance(known[1], str):
-            raise conditions.ConditionFailed(known[1])
+            raise ConditionFailed(known[1])
         return known[1]
 
 
-def _outcome(expr: str, values: conditions.Values) -> bool | str:
+def _outcome(expr: str, values: conditions.GraphValues) -> bool | str:
     try:
         return values.holds(expr)
-    except conditions.ConditionFailed as error:
+    except ConditionFailed as error:
         return str(error)
 
 
@@ -164,14 +166,14 @@ class Branches:
             return Fate.TAKEN
         try:
             holds = self._judgements.holds(edge.when, self._state, self._values)
-        except (conditions.ConditionFailed, conditions.ConditionError) as error:
+        except (ConditionFailed, ConditionError) as error:
             self._broken[edge] = str(error)
             return Fate.BROKEN
         return Fate.TAKEN if holds else Fate.NOT_TAKEN
 
     @cached_property
-    def _values(self) -> conditions.Values:
-        return conditions.Values(self._state.input, KnownNodes(self._state), self._judgements.allowance)
+    def _values(self) -> conditions.GraphValues:
+        return conditions.GraphValues(self._state.input, KnownNodes(self._state), self._judgements.allowance)
 
     def _reach(self, node_id: str) -> Fate:
         """The fate of an IDLE node: open, or the reason why it is unreachable."""

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct, field
 
+from pyoco_server.domain.cel.expressions import ConditionError
 from pyoco_server.domain.executions import conditions, interpolation
 from pyoco_server.domain.inputs import MAX_FLOW_NAME, Priority, is_tag, nearest, unix_time
 from pyoco_server.domain.runs.jobs import MAX_DELAY_SEC, MAX_TIMESTAMP
@@ -363,7 +364,7 @@ def _when(where: str, expr: Any, nodes: Iterable[str], problems: Problems) -> st
         return None
     try:
         conditions.check(expr)
-    except conditions.ConditionError as error:
+    except ConditionError as error:
         problems.append(f"{where}: when: {error}{_quoting_hint(expr, nodes)}")
         return None
     return expr

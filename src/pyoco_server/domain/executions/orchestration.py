@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from pyoco_server.domain.cel.values import Allowance, TooHeavy
 from pyoco_server.domain.executions import events as e, orchestration_nodes
 from pyoco_server.domain.executions.branches import Branches
-from pyoco_server.domain.executions.conditions import Allowance, TooHeavy
 from pyoco_server.domain.executions.decide import CANCELED, interrupt
 from pyoco_server.domain.executions.graphs import EdgeOn, Graph
 from pyoco_server.domain.executions.model import (

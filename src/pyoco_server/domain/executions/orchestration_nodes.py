@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from pyoco_server.domain.cel.values import Allowance
 from pyoco_server.domain.executions import events as e, interpolation
 from pyoco_server.domain.executions.branches import Branches, Judgements, KnownNodes, between
-from pyoco_server.domain.executions.conditions import Allowance
 from pyoco_server.domain.executions.decide import fail, interrupt, resume
 from pyoco_server.domain.executions.evolve import evolve
 from pyoco_server.domain.executions.graphs import Graph, GraphNode, JoinPolicy, NodeType, OnTimeout

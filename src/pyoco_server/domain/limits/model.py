@@ -3,19 +3,23 @@
 import hashlib
 from collections.abc import Callable, Collection, Iterable
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pyoco_server.domain.codec import decoding
-from pyoco_server.domain.executions.conditions import (
-    KEY_NAMES,
+from pyoco_server.domain.cel.expressions import (
     ConditionError,
-    ConditionFailed,
-    check_key,
-    key_of,
+    Expression,
+    checked,
+    expression,
+    new_environment,
+    shown,
 )
+from pyoco_server.domain.cel.values import ConditionFailed, Values
+from pyoco_server.domain.codec import decoding
 from pyoco_server.domain.inputs import MAX_FLOW_NAME, is_tag
 from pyoco_server.domain.queues import Pause
 from pyoco_server.domain.runs.jobs import Job
@@ -31,6 +35,8 @@ MAX_RATE = 1_000_000
 MAX_PER_SEC = 366 * 86_400.0
 MAX_DESCRIPTION = 2_000
 NO_TENANT = "="
+KEY_NAMES = ("flow_name", "params", "tag", "tags", "tenant_id")
+_KEY_ENVIRONMENT = new_environment(KEY_NAMES)
 
 
 class OnFull(StrEnum):
@@ -183,7 +189,7 @@ def check_definition(wanted: Definition) -> None:
             raise InvalidRequest(f"match.{name}: must have 1 to {MAX_FLOW_NAME} characters")
     if wanted.key is not None:
         try:
-            check_key(wanted.key)
+            checked(_compiled(wanted.key))
         except ConditionError as error:
             raise InvalidRequest(f"key: {error}; it may read {', '.join(KEY_NAMES)}") from error
 
@@ -246,7 +252,7 @@ def _key(limit: Limit, run: Job | RunSnapshot) -> str:
     if expr is None:
         return ""
     try:
-        key = key_of(expr, _values(run))
+        key = _evaluated(expr, run)
     except ConditionFailed as error:
         raise InvalidRequest(
             f"limit {limit.name!r}: the key of this run cannot be evaluated: {error}"
@@ -254,6 +260,20 @@ def _key(limit: Limit, run: Job | RunSnapshot) -> str:
     if len(key) > MAX_KEY:
         raise InvalidRequest(f"limit {limit.name!r}: the key of this run has more than {MAX_KEY} characters")
     return key
+
+
+def _evaluated(expr: str, run: Job | RunSnapshot) -> str:
+    """Other values than strings as JSON. Raises ConditionFailed."""
+    value = Values(_KEY_ENVIRONMENT, _values(run)).value(expr, _compiled(expr))
+    try:
+        return value if isinstance(value, str) else msgspec.json.encode(value, order="deterministic").decode()
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        raise ConditionFailed(f"{shown(expr)} gives a value that JSON cannot hold") from error
+
+
+@lru_cache(maxsize=2_048)
+def _compiled(expr: str) -> Expression:
+    return expression(expr, _KEY_ENVIRONMENT, KEY_NAMES)
 
 
 def _values(run: Job | RunSnapshot) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from pyoco_server.domain.alerts.channels import Channel, channel_key
 from pyoco_server.domain.alerts.deliveries import Delivery
 from pyoco_server.domain.alerts.happenings import Happening, concerns
 from pyoco_server.domain.alerts.model import Alert, AlertKind, AlertRecord, alert_key
-from pyoco_server.domain.executions.conditions import ConditionFailed
+from pyoco_server.domain.cel.expressions import ConditionError
+from pyoco_server.domain.cel.values import ConditionFailed
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.ports.stores import Clock, Feed, FeedBatch, Revision, Versioned
@@ -77,7 +78,7 @@ class FollowAlerts:
         """A filter that has no result lets nothing pass, and that is logged, once for each definition."""
         try:
             return concerns(alert, happening)
-        except ConditionFailed as error:
+        except (ConditionError, ConditionFailed) as error:
             if (alert.store_key, alert.updated_at) not in self._told:
                 self._told.add((alert.store_key, alert.updated_at))
                 log.warning(

@@ -5,8 +5,8 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from pyoco_server.domain.audit_trail import MASK, ChangeTarget
-from pyoco_server.domain.event_filters import check_when
 from pyoco_server.domain.events.audit import iso
+from pyoco_server.domain.events.filters import check_when
 from pyoco_server.domain.events.sources import Source, check_source
 from pyoco_server.domain.events.templates import (
     Action,

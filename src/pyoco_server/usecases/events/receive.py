@@ -18,10 +18,11 @@ from msgspec.structs import replace
 
 from pyoco_server import tracing
 from pyoco_server.domain.audit_trail import ChangeTarget
-from pyoco_server.domain.event_filters import Choice, choose
+from pyoco_server.domain.cel.values import Allowance, TooHeavy
 from pyoco_server.domain.events import audit as records
 from pyoco_server.domain.events.audit import EventStatus, StoredEvent, may_be_queued, reason_of
 from pyoco_server.domain.events.cloud_events import STRUCTURED, members
+from pyoco_server.domain.events.filters import Choice, choose
 from pyoco_server.domain.events.requests import EventRequest, read_request, with_source
 from pyoco_server.domain.events.retry import Failure
 from pyoco_server.domain.events.sources import (
@@ -33,7 +34,6 @@ from pyoco_server.domain.events.sources import (
     verify,
 )
 from pyoco_server.domain.events.templates import Template, the_only
-from pyoco_server.domain.executions.conditions import Allowance, TooHeavy
 from pyoco_server.errors import (
     InvalidEventToken,
     MissingScope,

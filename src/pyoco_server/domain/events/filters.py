@@ -1,25 +1,23 @@
 """Filters of templates: `when`, in CEL, decides which events a template is for.
 
-It is bounded in time and memory as the conditions of graphs are: docs/decisions/0009-conditions.md. Not in
-`events`, because executions know how events are stored.
+It is bounded in time and memory as the conditions of graphs are: docs/decisions/0009-conditions.md.
 """
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 from msgspec import Struct
 
-from pyoco_server.domain.events.requests import EventRequest
-from pyoco_server.domain.events.templates import Template
-from pyoco_server.domain.executions.conditions import (
-    Allowance,
+from pyoco_server.domain.cel.expressions import (
     ConditionError,
-    ConditionFailed,
-    NamedValues,
-    compiled,
+    Expression,
+    checked,
+    condition,
     new_environment,
 )
+from pyoco_server.domain.cel.values import Allowance, ConditionFailed, Values
+from pyoco_server.domain.events.requests import EventRequest
+from pyoco_server.domain.events.templates import Template
 from pyoco_server.errors import InvalidRequest
 
 NAMES = ("event", "event_name", "source")
@@ -47,7 +45,7 @@ def choose(
     templates: Sequence[Template], request: EventRequest, allowance: Allowance | None = None
 ) -> Choice:
     """Evaluate each filter; all of them share one budget. Raises TooHeavy."""
-    values = NamedValues(
+    values = Values(
         _ENVIRONMENT,
         {"event": request.data, "event_name": request.event_name, "source": request.source},
         allowance,
@@ -59,7 +57,7 @@ def choose(
     )
 
 
-def _problem(expr: str | None, values: NamedValues) -> str | None:
+def _problem(expr: str | None, values: Values) -> str | None:
     """None: the event passes. An expression without a result does not let it pass."""
     if expr is None:
         return None
@@ -71,5 +69,5 @@ def _problem(expr: str | None, values: NamedValues) -> str | None:
 
 
 @lru_cache(maxsize=2_048)
-def _compiled(expr: str) -> Any:
-    return compiled(expr, _ENVIRONMENT, NAMES)
+def _compiled(expr: str) -> Expression:
+    return checked(condition(expr, _ENVIRONMENT, NAMES))

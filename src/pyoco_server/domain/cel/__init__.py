@@ -1,0 +1,1 @@
+"""Expressions in CEL, the Common Expression Language, bounded in time and memory."""
