@@ -4,12 +4,9 @@ The server encodes these types, OpenAPI documents them, and the client's types a
 (`make types`). A field that may be UNSET is left out of the JSON.
 """
 
-from functools import cache
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
-from msgspec.structs import asdict, fields
 
 from pyoco_server.domain.alerts.deliveries import ALERT_DELIVERY_ANSWERS
 from pyoco_server.domain.alerts.model import ALERT_ANSWERS
@@ -17,11 +14,9 @@ from pyoco_server.domain.audit_trail import AUDIT_ANSWERS
 from pyoco_server.domain.auth import API_KEY_ANSWERS
 from pyoco_server.domain.bulk import BULK_ANSWERS
 from pyoco_server.domain.dead_letters import DEAD_LETTER_ANSWERS
+from pyoco_server.domain.derived import without
 from pyoco_server.domain.diagnosis.causes import DIAGNOSIS_ANSWERS
-from pyoco_server.domain.events.audit import AuditDetails
-from pyoco_server.domain.events.retry import QueueCounts, RetryJob, RetryPolicy
-from pyoco_server.domain.events.sources import KeyOf, SourceKind
-from pyoco_server.domain.events.templates import Action, Template
+from pyoco_server.domain.events.views import EVENT_ANSWERS
 from pyoco_server.domain.executions.branches import EdgeState
 from pyoco_server.domain.executions.events import Actor
 from pyoco_server.domain.executions.model import Execution, NodeState, Phase
@@ -41,25 +36,17 @@ from pyoco_server.domain.wheels import Actor as WheelActor, WheelEvent
 __all__ = ["GraphRecord", "GraphSummary", "LogLine", "RunSummary", "WheelEvent"]
 """Types of the domain that are answers as they are."""
 
-T = TypeVar("T", bound=Struct)
-
-
-def shown(kind: type[T], stored: Struct, **changed: Any) -> T:
-    """`stored` as an answer: without the fields that `kind` does not have."""
-    values = asdict(stored)
-    for name in _hidden(kind, type(stored)):
-        del values[name]
-    values.update(changed)
-    return kind(**values)
-
 
 def kinds() -> list[type[Struct]]:
     own = [
         kind
         for name, kind in globals().items()
-        if isinstance(kind, type) and (kind.__module__ == __name__ or name in __all__) and name[0] != "_"
+        if isinstance(kind, type)
+        and (kind.__module__ in (__name__, without.__module__) or name in __all__)
+        and name[0] != "_"
     ]
     nouns = (
+        EVENT_ANSWERS,
         FLOW_ANSWERS,
         LIMIT_ANSWERS,
         QUEUE_ANSWERS,
@@ -80,31 +67,6 @@ def kinds() -> list[type[Struct]]:
 def name_of(kind: type) -> str:
     """In OpenAPI and in the client."""
     return "WheelActor" if kind is WheelActor else kind.__name__
-
-
-@cache
-def _hidden(kind: type[Struct], stored: type[Struct]) -> tuple[str, ...]:
-    return tuple(set(stored.__struct_fields__) - set(kind.__struct_fields__))
-
-
-def _without(hidden: tuple[str, ...], stored: type[Struct], name: str, **changed: Any) -> type[Struct]:
-    """A stored type without some of its fields; `changed` are types that differ in the answer."""
-    if not set(hidden) <= set(stored.__struct_fields__):  # renamed, it would be shown
-        raise TypeError(f"{stored.__name__} does not have all of {hidden}")
-    parts = [
-        _part(field, changed.get(field.name, field.type))
-        for field in fields(stored)
-        if field.name not in hidden
-    ]
-    return msgspec.defstruct(name, parts, kw_only=True, module=__name__)
-
-
-def _part(field: Any, kind: Any) -> Any:
-    if field.required:
-        return field.name, kind
-    if field.default is msgspec.NODEFAULT:
-        return field.name, kind, msgspec.field(default_factory=field.default_factory)
-    return field.name, kind, field.default
 
 
 # Errors
@@ -232,8 +194,8 @@ class ExecutionNode(NodeState, frozen=True, kw_only=True, omit_defaults=False):
     run_status: RunStatus | None
 
 
-_Execution = _without(("given_id", "held_bytes", "nodes"), Execution, "_Execution")
-ExecutionRow = _without(("given_id", "held_bytes"), ExecutionSummary, "ExecutionSummary")
+_Execution = without(("given_id", "held_bytes", "nodes"), Execution, "_Execution")
+ExecutionRow = without(("given_id", "held_bytes"), ExecutionSummary, "ExecutionSummary")
 
 
 class ExecutionState(_Execution, kw_only=True):  # type: ignore[misc, valid-type, call-arg]
@@ -282,7 +244,7 @@ class GraphPage(Struct):
 # Workers, wheels, operations
 
 # Flow names can be long lists; `GET /flows` has them.
-Worker = _without(
+Worker = without(
     ("hidden_for", "flows", "flow_aliases", "flows_complete", "figures"), WorkerRecord, "WorkerRecord"
 )
 
@@ -312,6 +274,16 @@ class WheelDeleted(Struct):
     deleted: bool
 
 
+class DeletedId(Struct):
+    id: str
+    deleted: bool
+
+
+class DeletedKey(Struct):
+    key: str
+    deleted: bool
+
+
 class Health(Struct):
     status: str
     nats: str
@@ -325,179 +297,3 @@ class Ready(Struct):
     runs_read: int | None = None
     """While the stored runs are read."""
     runs_total: int | None = None
-
-
-# Workflow events
-
-WorkflowTemplate = _without(("tenant_id",), Template, "WorkflowTemplate")
-WorkflowAction = _without(("tenant_id",), Action, "WorkflowAction")
-
-
-class WorkflowSource(Struct):
-    """`secrets` is the number of secrets; `events_path` is where its events are sent to."""
-
-    id: str
-    kind: SourceKind
-    secrets: int
-    updated_at: str
-    template_id: str | None
-    signature_header: str
-    timestamp_header: str | None
-    key_of: KeyOf
-    events_path: str
-
-
-class WorkflowTemplates(Struct):
-    status: str
-    items: list[WorkflowTemplate]  # type: ignore[valid-type]
-
-
-class WorkflowActions(Struct):
-    status: str
-    items: list[WorkflowAction]  # type: ignore[valid-type]
-
-
-class WorkflowSources(Struct):
-    status: str
-    items: list[WorkflowSource]
-
-
-class DeletedId(Struct):
-    id: str
-    deleted: bool
-
-
-class DeletedKey(Struct):
-    key: str
-    deleted: bool
-
-
-class _EventAccepted(Struct, kw_only=True):
-    status: str
-    duplicate: bool
-    triggered: bool
-    event_id: str
-    idempotency_key: str | UnsetType = UNSET
-    payload_mismatch: bool | UnsetType = UNSET
-    idempotency_key_ignored: bool | UnsetType = UNSET
-
-
-class EventStarted(_EventAccepted, kw_only=True):
-    """An event that started a run or an execution, or repeats one that did."""
-
-    template_id: str
-    template_name: str
-    action_key: str
-    run_id: str
-    execution_id: str | UnsetType = UNSET
-    resume_ignored: bool | UnsetType = UNSET
-
-
-class EventIgnored(_EventAccepted, kw_only=True):
-    """A valid event that starts nothing, with the reason: `filtered` or `ping`."""
-
-    reason_code: str
-    message: str
-    template_id: str | UnsetType = UNSET
-    template_name: str | UnsetType = UNSET
-    ping: bool | UnsetType = UNSET
-
-
-class EventBatch(Struct):
-    """One result per event, in order: what the event alone would be answered with, and its HTTP `status`."""
-
-    results: list[dict[str, Any]]
-
-
-class EventResumed(_EventAccepted, kw_only=True):
-    """An event for a waiting node. `kept`: the node does not wait yet."""
-
-    kept: bool
-    execution_id: str | None
-    node_id: str | None
-    wait_key: str | UnsetType = UNSET
-
-
-WorkflowRetryJob = _without(
-    ("tenant_id", "api_key_id", "is_told", "told_tries", "is_data_null", "is_period_in_data", "trace"),
-    RetryJob,
-    "WorkflowRetryJob",
-    next_retry_at=str,
-    created_at=str,
-    updated_at=str,
-)
-
-
-class RetryQueueState(Struct):
-    total: int
-    due: int
-    by_status: dict[str, int]
-    jobs: list[WorkflowRetryJob]  # type: ignore[valid-type]
-    data_omitted: int
-    """How many of `jobs` are shown without their data, because it is too much."""
-    policy: RetryPolicy
-
-
-class RetryJobs(RetryQueueState):
-    status: str
-
-
-class RetryJobChanged(Struct):
-    status: str
-    job: WorkflowRetryJob  # type: ignore[valid-type]
-
-
-class RetryJobsDrained(Struct):
-    status: str
-    processed: int
-    succeeded: int
-    retrying: int
-    escalated: int
-    discarded: int
-    remaining_due: int
-    queue: RetryQueueState
-
-
-class Delivery(AuditDetails, frozen=True, kw_only=True):
-    """A received event and its outcome."""
-
-    at: str
-    event_id: str
-    status: str
-    action: str | None
-    run_id: str | None
-
-
-class ReceiptRetention(Struct):
-    ttl_days: float
-    max_receipts: int
-
-
-class EventSummary(Struct):
-    status: str
-    ym: str
-    event_type: str
-    total: int
-    by_status: dict[str, int]
-    by_reason_class: dict[str, int]
-    by_reason_code: dict[str, int]
-    by_retry_advice: dict[str, int]
-    duplicate: dict[str, int]
-    recent: list[Delivery]
-    retry_queue: QueueCounts
-    receipt_retention: ReceiptRetention
-
-
-class NotificationSettingsState(Struct):
-    status: str
-    configured: bool
-    webhook_url_masked: str | None
-    source: str
-    updated_at: str | None
-
-
-class NotificationTested(Struct):
-    status: str
-    sent: bool
-    http_status: int | None
-    message: str

@@ -16,11 +16,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from starlette.types import Receive, Scope, Send
 
 from pyoco_server.answers import (
-    EventBatch,
-    EventIgnored,
     EventRefused,
-    EventResumed,
-    EventStarted,
     ExecutionEvent,
     ExecutionNode,
     ExecutionState,
@@ -30,13 +26,19 @@ from pyoco_server.answers import (
     RunTasks,
     WheelFile,
     Worker,
-    WorkflowRetryJob,
-    WorkflowSource,
-    shown,
 )
+from pyoco_server.domain.derived import shown
 from pyoco_server.domain.events.audit import EMPTY_BATCH, PING, iso
 from pyoco_server.domain.events.retry import RetryJob
 from pyoco_server.domain.events.sources import Source
+from pyoco_server.domain.events.views import (
+    EventBatch,
+    EventIgnored,
+    EventResumed,
+    EventStarted,
+    WorkflowRetryJob,
+    WorkflowSource,
+)
 from pyoco_server.domain.executions.branches import EdgeState
 from pyoco_server.domain.executions.codec import payload_view
 from pyoco_server.domain.executions.events import Event

@@ -2878,6 +2878,16 @@ export interface components {
             name: string;
             deleted: boolean;
         };
+        /** DeletedId */
+        DeletedId: {
+            id: string;
+            deleted: boolean;
+        };
+        /** DeletedKey */
+        DeletedKey: {
+            key: string;
+            deleted: boolean;
+        };
         /** Health */
         Health: {
             status: string;
@@ -2987,16 +2997,6 @@ export interface components {
         WorkflowSources: {
             status: string;
             items: components["schemas"]["WorkflowSource"][];
-        };
-        /** DeletedId */
-        DeletedId: {
-            id: string;
-            deleted: boolean;
-        };
-        /** DeletedKey */
-        DeletedKey: {
-            key: string;
-            deleted: boolean;
         };
         /**
          * EventStarted

@@ -1,37 +1,27 @@
-"""Definitions: graphs of executions; templates, actions and sources of events."""
+"""Definitions of events: templates and actions that they may start, sources that may sign them."""
 
-from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 import msgspec
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Header, Request, Response
 from pydantic import Field
 
-from pyoco_server.answers import (
-    DeletedId,
-    DeletedKey,
+from pyoco_server.answers import DeletedId, DeletedKey
+from pyoco_server.domain.auth import Scope
+from pyoco_server.domain.events.requests import EventRequest, from_fields
+from pyoco_server.domain.events.sources import Source
+from pyoco_server.domain.events.templates import RUN_FIELDS, Action, Step, Template, TriggerKind
+from pyoco_server.domain.events.views import (
     EventStarted,
-    GraphPage,
-    GraphRecord,
-    GraphSummary,
     WorkflowAction,
     WorkflowActions,
     WorkflowSource,
     WorkflowSources,
     WorkflowTemplate,
     WorkflowTemplates,
-    shown,
 )
-from pyoco_server.domain.auth import Scope
-from pyoco_server.domain.events.requests import EventRequest, from_fields
-from pyoco_server.domain.events.sources import Source
-from pyoco_server.domain.events.templates import RUN_FIELDS, Action, Step, Template, TriggerKind
-from pyoco_server.domain.executions.records import summary
-from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT
 from pyoco_server.errors import (
     EventFailed,
-    GraphNotFound,
-    InvalidListQuery,
     InvalidYearMonth,
     RequestTooLarge,
     WorkflowConflict,
@@ -45,122 +35,12 @@ from pyoco_server.http_api.bodies import (
     json_body_docs,
     parse_json,
     read_body,
-    refusing_with,
 )
 from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with, schema_of
 from pyoco_server.http_api.gateway import gateway_of, levels_of
 from pyoco_server.http_api.middleware import author_of, caller_of
 from pyoco_server.http_api.routes.events import EVENT_BODY_BYTES, answered, origin_of
 from pyoco_server.http_api.views import json_response, source_view
-
-# Graphs
-
-graphs_router = APIRouter(tags=["graphs"], route_class=StrictRoute, responses=EVERYWHERE)
-graph_lists = APIRouter(
-    tags=["graphs"],
-    route_class=refusing_with(InvalidListQuery),
-    responses={**EVERYWHERE, **answers_with(InvalidListQuery)},
-)
-
-MAX_GRAPH_BYTES = 1024 * 1024
-"""YAML can be longer than its stored form."""
-MAX_GRAPH_VERSION = 2**53
-
-_GRAPH = {
-    "type": "object",
-    "required": ["nodes"],
-    "properties": {
-        "id": {"type": "string", "description": "Same as in the path; optional"},
-        "nodes": {"type": "object", "minProperties": 1, "maxProperties": 1000},
-        "edges": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["from", "to"],
-                "properties": {
-                    "from": {"type": "string"},
-                    "to": {"type": "string"},
-                    "on": {"enum": ["success", "failure"], "default": "success"},
-                    "then": {
-                        "enum": ["continue", "fail"],
-                        "default": "continue",
-                        "description": "With on: failure: handle the failure, or fail the execution",
-                    },
-                    "when": {"type": "string", "description": "Condition in CEL"},
-                },
-                "additionalProperties": False,
-            },
-        },
-    },
-    "additionalProperties": False,
-}
-GRAPH_DOCS: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": _GRAPH}, "application/yaml": {"schema": _GRAPH}},
-    }
-}
-
-
-@graphs_router.put(
-    "/graphs/{graph_id}",
-    summary="Register a graph",
-    responses={
-        **answers_like(schema_of(GraphSummary)),
-        **answers_like(schema_of(GraphSummary), 201, "New version"),
-        **answers_with(RequestTooLarge),
-    },
-    openapi_extra=GRAPH_DOCS,
-)
-@needs(Scope.DEPLOY, audit="graph.put")
-async def put_graph(request: Request, graph_id: str) -> Response:
-    """201 with a new version; 200 with the newest one if the definition is unchanged."""
-    body = await read_body(request, MAX_GRAPH_BYTES)
-    registered = await levels_of(request).executions.graphs.register(
-        graph_id, body, request.headers.get("content-type"), author_of(request)
-    )
-    response = json_response(summary(registered.record))
-    response.status_code = HTTPStatus.CREATED if registered.is_new else HTTPStatus.OK
-    return response
-
-
-@graph_lists.get(
-    "/graphs",
-    summary="List graphs, newest version each",
-    responses=answers_like(schema_of(GraphPage)),
-)
-@needs(Scope.READ)
-async def list_graphs(
-    request: Request,
-    *,
-    cursor: Annotated[str | None, Query(description="next_cursor of the previous page")] = None,
-    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Page size")] = DEFAULT_LIMIT,
-) -> Response:
-    page = await levels_of(request).executions.graphs.page(cursor, limit, caller_of(request))
-    return json_response(shown(GraphPage, page))
-
-
-@graphs_router.get(
-    "/graphs/{graph_id}",
-    summary="Get a graph",
-    responses={**answers_like(schema_of(GraphRecord)), **answers_with(GraphNotFound)},
-)
-@needs(Scope.READ)
-async def get_graph(
-    request: Request,
-    graph_id: str,
-    version: Annotated[
-        int | None, Query(ge=1, le=MAX_GRAPH_VERSION, description="Default: the newest")
-    ] = None,
-) -> Response:
-    record = await levels_of(request).executions.graphs.find(graph_id, version, caller_of(request))
-    return json_response(record)
-
-
-graphs_router.include_router(graph_lists)
-
-
-# What events may start, and who may sign them
 
 MAX_BODY_BYTES = 300 * 1024
 

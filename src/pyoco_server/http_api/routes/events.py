@@ -6,7 +6,10 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 from starlette.requests import ClientDisconnect
 
-from pyoco_server.answers import (
+from pyoco_server.domain.auth import Scope
+from pyoco_server.domain.events.audit import MAX_RECENT, AuditActor
+from pyoco_server.domain.events.cloud_events import BATCHED, MAX_BATCH, REQUIRED, STRUCTURED
+from pyoco_server.domain.events.views import (
     EventBatch,
     EventIgnored,
     EventResumed,
@@ -18,9 +21,6 @@ from pyoco_server.answers import (
     RetryJobs,
     RetryJobsDrained,
 )
-from pyoco_server.domain.auth import Scope
-from pyoco_server.domain.events.audit import MAX_RECENT, AuditActor
-from pyoco_server.domain.events.cloud_events import BATCHED, MAX_BATCH, REQUIRED, STRUCTURED
 from pyoco_server.errors import (
     EventFailed,
     InvalidEventToken,

@@ -9,18 +9,10 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field, StrictBool
 
-from pyoco_server.answers import (
-    Health,
-    Ready,
-    WheelDeleted,
-    WheelEvent,
-    WheelFile,
-    Worker,
-    WorkerPatched,
-    shown,
-)
+from pyoco_server.answers import Health, Ready, WheelDeleted, WheelEvent, WheelFile, Worker, WorkerPatched
 from pyoco_server.domain.audit_trail import AuditFilter, AuditPage
 from pyoco_server.domain.auth import Scope
+from pyoco_server.domain.derived import shown
 from pyoco_server.domain.fleet import WorkerState
 from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT
 from pyoco_server.domain.wheels import Actor, Source, WheelAction, read_tags
