@@ -355,9 +355,10 @@ def test_events_that_fill_a_graph(gateway: GatewayProcess, client: httpx2.Client
         wait_for(client, begun["execution_id"])
 
 
-def test_runs_with_a_key_at_once(gateway: GatewayProcess, client: httpx2.Client) -> None:
-    """Each is sent three times."""
-    body = msgspec.json.encode({"flow_name": "f", "params": {"v": [[[]]] * 25_000}})
+@pytest.mark.parametrize("text", ["plain", "$${vars.escaped}"])
+def test_runs_with_a_key_at_once(gateway: GatewayProcess, client: httpx2.Client, text: str) -> None:
+    """Each is sent three times. One text that looks like a reference has all the others read, too."""
+    body = msgspec.json.encode({"flow_name": "f", "params": {"v": [*[[[]]] * 25_000, text]}})
     with unhurt(gateway, lag_sec=LAG_SEC, growth_mb=GROWTH_MB):
         answers = at_once(
             30,

@@ -58,12 +58,22 @@ def read(params: dict[str, Any], of: str = "params") -> tuple[dict[str, Any], Re
 
     `of`: what they are called in errors. Raises InvalidRequest with the place of a reference that is none.
     """
+    if not _may_refer(params):
+        return params, None
     reading = _Reading()
     try:
         read_params = reading.of(params, ())
     except _NoReference as error:
         raise InvalidRequest(f"{of}{written(error.path)}".lstrip(".") + f": {error}") from None
     return (read_params, tuple(reading.found)) if reading.has_syntax else (params, None)
+
+
+def _may_refer(params: dict[str, Any]) -> bool:
+    """Whether any text could hold a reference; a hundred times faster than a walk through large params."""
+    try:
+        return b"${" in msgspec.json.encode(params)
+    except (TypeError, ValueError, OverflowError):  # a caller's own objects, refused elsewhere
+        return True
 
 
 class _NoReference(Exception):

@@ -144,9 +144,8 @@ async def submit_run(request: Request) -> Response:
     body = await read_body(request, MAX_BODY_BYTES)
     wanted = await parse_json(body, RunSubmitRequest)
     _check_params(wanted.params, len(body))
-    return await _submit(
-        gateway, _submission(wanted, caller, gateway.config.default_tag), _idempotency_key(request)
-    )
+    submission = await off_loop(len(body), _submission, wanted, caller, gateway.config.default_tag)
+    return await _submit(gateway, submission, _idempotency_key(request))
 
 
 def _idempotency_key(request: Request) -> str | None:
@@ -225,7 +224,7 @@ async def _batch_item(run: msgspec.Raw, caller: Caller, default_tag: str) -> Sub
     except RequestTooLarge as error:
         return error
     try:
-        return _submission(wanted, caller, default_tag)
+        return await off_loop(size, _submission, wanted, caller, default_tag)
     except InvalidRequest as error:
         return error
 
