@@ -165,7 +165,7 @@ types: $(VENV)/runtime.stamp $(NODE_MODULES) ## Types of the client and the dash
 UV := $(LOCK_VENV)/bin/uv
 lock: $(LOCK_VENV)/tool.stamp ## Pin the newest versions that fit pyproject.toml
 	$(UV) pip compile $(LOCK_OPTIONS) pyproject.toml -o requirements.lock
-	$(UV) pip compile $(LOCK_OPTIONS) pyproject.toml --extra otel --group dev -o requirements-dev.lock
+	$(UV) pip compile $(LOCK_OPTIONS) pyproject.toml --all-extras --group dev -o requirements-dev.lock
 	$(UV) pip compile $(LOCK_OPTIONS) pyproject.toml --group docs -o requirements-docs.lock
 	$(UV) pip compile $(LOCK_OPTIONS) --group node -o requirements-node.lock
 

@@ -6,7 +6,9 @@ generated: a type checker knows the keys, and nobody declares them twice.
 
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from inspect import cleandoc
 from pathlib import Path
+from textwrap import indent
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -87,10 +89,16 @@ def _parent(kind: type[Struct], kinds: list[type[Struct]]) -> type[Struct] | Non
 def _definition(kind: type[Struct], parent: type[Struct] | None) -> str:
     """With its keys in alphabetical order: it is looked up, not read."""
     inherited = _keys(parent) if parent else {}
-    doc = f'    """{kind.__doc__}"""\n\n' if kind.__doc__ else ""
+    doc = f'    """{_documentation(kind)}"""\n\n' if kind.__doc__ else ""
     own = sorted((name, text) for name, text in _keys(kind).items() if name not in inherited)
     lines = "".join(f"    {name}: {text}\n" for name, text in own)
     return f"class {name_of(kind)}({name_of(parent) if parent else 'TypedDict'}):\n{doc}{lines}"
+
+
+def _documentation(kind: type[Struct]) -> str:
+    """As it is in the source. From Python 3.13 on, `__doc__` has no indentation."""
+    text = indent(cleandoc(kind.__doc__ or ""), " " * 4).strip()
+    return f"{text}\n    " if "\n" in text else text
 
 
 def _keys(kind: type[Struct]) -> dict[str, str]:

@@ -421,6 +421,14 @@ def metrics(client: PyocoHttpClient, given: Namespace) -> None:
     print(text, end="")
 
 
+def value(client: PyocoHttpClient, given: Namespace) -> None:
+    """Print a large value of a run as JSON."""
+    if given.file is None:
+        print(_json(client.get_value(given.reference), indent=2))
+    else:
+        client.download_value(given.reference, given.file)
+
+
 # Events
 
 

@@ -36,6 +36,7 @@ from pyoco_client.commands import (
     start_fields,
     submit,
     submit_yaml,
+    value,
     watch,
     watch_execution,
     why,
@@ -324,6 +325,13 @@ COMMANDS = {
         lambda client, given: client.flows.resume(given.name),
         FLOW_NAME,
     ),
+    "value": Command(
+        value,
+        (
+            place("reference", "The text of its `$ref`: sha256:…"),
+            Option("file", "Save it in this file instead.", Path),
+        ),
+    ),
     "metrics": Command(metrics, (Option("worker", "Print those of this worker, as of its last heartbeat."),)),
     "wheels": called(
         "List registered wheels.",
@@ -455,6 +463,17 @@ COMMANDS = {
         place("name", "Command name."),
         Option("field", "One command field as key=value; may be repeated.", is_repeated=True),
         Option("fields", "All command fields as JSON."),
+        KEY,
+    ),
+    "executions message": called(
+        "Send a message to a node that waits for it; one that comes early is kept.",
+        Columns(("sequence",)),
+        lambda client, given: client.executions.send_message(
+            given.execution_id, given.name, read_json(given.data), idempotency_key=given.idempotency_key
+        ),
+        EXECUTION_ID,
+        place("name", "Name of the message."),
+        Option("data", "Its data as JSON; becomes the output of the node."),
         KEY,
     ),
     "waits": called(

@@ -213,6 +213,15 @@ class ExecutionPage(Struct):
     counts: dict[str, int] | UnsetType = UNSET
 
 
+class MessageAccepted(Struct):
+    """`sequence`: of its event. `node_ids`: the nodes that may take it; none if it meets no condition."""
+
+    execution_id: str
+    name: str
+    sequence: int
+    node_ids: list[str]
+
+
 class WaitPage(Struct):
     items: list[Wait]
     next_cursor: str | None

@@ -5,13 +5,11 @@ invalid value stops the start with an error that names its key and value. A secr
 `<NAME>_FILE` names.
 """
 
-import base64
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import cache
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_type_hints
 from urllib.parse import urlsplit
@@ -20,7 +18,7 @@ import msgspec
 from dotenv import dotenv_values
 from msgspec import Meta
 
-from pyoco_server.environment import secret_variable
+from pyoco_server.environment import KEY_BYTES, is_loopback, keys_in, secret_variable
 from pyoco_server.errors import ConfigError
 
 ENV_PREFIX = "PYOCO_"
@@ -105,7 +103,6 @@ class NatsBackendConfig:
     auth_kv_bucket: Name = "pyoco_auth"
     auth_pepper: str = _secret()
     trusted_proxies: str = ""
-    """Proxies whose X-Forwarded-For header is trusted, comma separated."""
     allowed_hosts: Hosts = ""
     """Accepted host names, comma separated; empty: all."""
 
@@ -137,7 +134,6 @@ class NatsBackendConfig:
     dlq_max_msgs: Count = 100_000
     dlq_max_bytes: Bytes = 536_870_912
     dead_letters_kv_bucket: Name = "pyoco_dead_letters"
-    """Which dead letters were redriven."""
 
     # Max-deliver advisories of the NATS server, and its timers
     advisories_stream: Name = "PYOCO_ADVISORIES"
@@ -147,7 +143,6 @@ class NatsBackendConfig:
     alerts_kv_bucket: Name = "pyoco_alerts"
     deliveries_kv_bucket: Name = "pyoco_deliveries"
     alerts_allow_private: bool = False
-    """Messages may also go to private networks, and over http."""
     timers_stream: Name = "PYOCO_TIMERS"
     timers_subject_prefix: Subject = "pyoco.timers"
 
@@ -160,6 +155,9 @@ class NatsBackendConfig:
     # Sizes
     max_run_snapshot_bytes: Annotated[int, Meta(ge=1024)] = 262_144
     workflow_yaml_max_bytes: Bytes = 262_144
+    values_object_store_bucket: Name = "pyoco_values"
+    value_max_bytes: Annotated[int, Meta(ge=65_536)] = 67_108_864
+    values_sweep_sec: Seconds = 300.0
 
     # Modules (empty: all) and environment variables (empty: none) of a worker that a flow.yaml may use
     worker_allowed_modules: Modules = ""
@@ -281,7 +279,7 @@ class NatsBackendConfig:
 
 
 def settings_named(prefix: str) -> dict[str, Any]:
-    """Only what is set and begins so, by field, without the other settings. Raises ConfigError."""
+    """The settings with this prefix that are set, by field. Raises ConfigError."""
     return _parse(NatsBackendConfig, {k: v for k, v in texts_of(os.environ).items() if k.startswith(prefix)})
 
 
@@ -297,7 +295,9 @@ def setting_names() -> list[str]:
 
 def texts_of(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment and, beneath it, the .env file."""
-    return _merged(_dotenv(environ), environ)
+    path = env_file(environ)
+    found = {} if path is None else dotenv_values(path)
+    return _merged({key: text for key, text in found.items() if text is not None}, environ)
 
 
 def _merged(lower: Mapping[str, str], higher: Mapping[str, str]) -> dict[str, str]:
@@ -307,19 +307,10 @@ def _merged(lower: Mapping[str, str], higher: Mapping[str, str]) -> dict[str, st
     return {**kept, **higher}
 
 
-def _dotenv(environ: Mapping[str, str]) -> dict[str, str]:
-    """Values of the .env file. Environment variables take precedence."""
-    path = env_file(environ)
-    if path is None:
-        return {}
-    return {key: value for key, value in dotenv_values(path).items() if value is not None}
-
-
 def env_file(environ: Mapping[str, str]) -> Path | None:
     """The .env file in use; None if missing or disabled."""
-    switches = _parse(
-        NatsBackendConfig, {k: v for k, v in environ.items() if k in ("PYOCO_LOAD_DOTENV", "PYOCO_ENV_FILE")}
-    )
+    keys = [key for key in ("PYOCO_LOAD_DOTENV", "PYOCO_ENV_FILE") if key in environ]
+    switches = _parse(NatsBackendConfig, {key: environ[key] for key in keys})
     path = Path(switches.get("env_file", ".env"))
     return path if switches.get("load_dotenv", True) and path.is_file() else None
 
@@ -385,7 +376,7 @@ def _value(setting: "Field[Any]", text: str, hint: Any) -> Any:
         return msgspec.convert(wanted, hint, strict=False)
     except msgspec.ValidationError as error:
         reason = "Expected 1, 0, true, false, yes, no, on or off" if hint is bool else error
-        raise ConfigError([f"{env_name(setting.name)}={_shown(setting, text)}: {reason}"]) from error
+        raise ConfigError([_problem(setting, text, reason)]) from error
 
 
 def _bad_fields(config: NatsBackendConfig) -> list[str]:
@@ -396,24 +387,8 @@ def _bad_fields(config: NatsBackendConfig) -> list[str]:
         try:
             msgspec.convert(value, hints[setting.name])
         except msgspec.ValidationError as error:
-            problems.append(f"{env_name(setting.name)}={_shown(setting, value)}: {error}")
+            problems.append(_problem(setting, value, error))
     return problems
-
-
-KEY_BYTES = 32
-
-
-def keys_in(text: str) -> tuple[bytes, ...] | None:
-    """None: one of them is not base64url of 32 bytes."""
-    try:
-        keys = tuple(
-            base64.b64decode(one + "=" * (-len(one) % 4), altchars=b"-_", validate=True)
-            for one in (part.strip().rstrip("=") for part in text.split(","))
-            if text.strip()
-        )
-    except ValueError:
-        return None
-    return keys if all(len(key) == KEY_BYTES for key in keys) else None
 
 
 def _contradictions(config: NatsBackendConfig) -> list[str]:
@@ -436,7 +411,7 @@ def _contradictions(config: NatsBackendConfig) -> list[str]:
             f"PYOCO_DLQ_SUBJECT_PREFIX={config.dlq_subject_prefix!r}: must not overlap with "
             f"PYOCO_WORK_SUBJECT_PREFIX={config.work_subject_prefix!r}"
         )
-    if config.google_chat_base_url and not _is_loopback(config.google_chat_base_url):
+    if config.google_chat_base_url and not _is_local_server(config.google_chat_base_url):
         problems.append(
             f"AX_GOOGLE_CHAT_BASE_URL={config.google_chat_base_url!r}: for tests only; must be an http URL "
             "of this machine (127.0.0.1, ::1 or localhost)"
@@ -456,20 +431,20 @@ def _access_problems(config: NatsBackendConfig) -> list[str]:
     for pair in (("nats_user", "nats_password"), ("nats_tls_cert_file", "nats_tls_key_file")):
         for name, other in (pair, pair[::-1]):
             if getattr(config, name) and not getattr(config, other):
-                shown = _shown(type(config).__dataclass_fields__[name], getattr(config, name))
-                problems.append(f"{env_name(name)}={shown}: requires {env_name(other)}")
+                setting = type(config).__dataclass_fields__[name]
+                problems.append(_problem(setting, getattr(config, name), f"requires {env_name(other)}"))
     return problems
 
 
-def _is_loopback(url: str) -> bool:
+def _is_local_server(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        is_here = parts.hostname == "localhost" or ip_address(parts.hostname or "").is_loopback
         is_plain = parts.scheme == "http" and not parts.username and parts.port != 0
     except ValueError:
         return False
-    return is_here and is_plain and not parts.path.strip("/") and not parts.query
+    return is_plain and is_loopback(parts.hostname or "") and not parts.path.strip("/") and not parts.query
 
 
-def _shown(setting: "Field[Any]", value: object) -> str:
-    return "***" if "secret" in setting.metadata else repr(value)
+def _problem(setting: "Field[Any]", value: object, problem: object) -> str:
+    shown = "***" if "secret" in setting.metadata else repr(value)
+    return f"{env_name(setting.name)}={shown}: {problem}"

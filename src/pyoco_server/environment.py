@@ -1,8 +1,10 @@
-"""The environment of this process: the user's language, and secrets in variables or files."""
+"""The environment of this process: the user's language, secrets in variables or files, its own machine."""
 
+import base64
 import os
 import re
 from collections.abc import Mapping
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
 
@@ -35,3 +37,27 @@ def secret_variable(key: str, environ: Mapping[str, str] = os.environ) -> str | 
     if not content:  # an empty token or pepper would switch the protection off
         raise ConfigError([f"{key}_FILE={path!r}: the file is empty"])
     return os.fsdecode(content)
+
+
+KEY_BYTES = 32
+
+
+def keys_in(text: str) -> tuple[bytes, ...] | None:
+    """The keys in the text of a secret, comma separated. None: one of them is not base64url of 32 bytes."""
+    try:
+        keys = tuple(
+            base64.b64decode(one + "=" * (-len(one) % 4), altchars=b"-_", validate=True)
+            for one in (part.strip().rstrip("=") for part in text.split(","))
+            if text.strip()
+        )
+    except ValueError:
+        return None
+    return keys if all(len(key) == KEY_BYTES for key in keys) else None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether the address is reachable from this machine only."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -34,7 +35,7 @@ def start_child(
         stderr=subprocess.STDOUT if stdout is not None else None,
         start_new_session=True,
         pass_fds=pass_fds,
-        preexec_fn=None if _libc is None else end_with_parent,  # noqa: PLW1509
+        preexec_fn=None if _libc is None else partial(end_with_parent, os.getpid()),  # noqa: PLW1509
     )
     if _libc is None:
         guard(child.pid)
@@ -113,10 +114,15 @@ def _signal_group(child: subprocess.Popen[bytes], sent: int) -> bool:
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
-def end_with_parent(sent: int = signal.SIGTERM) -> None:
-    """Receive this signal from the kernel when the parent ends. Linux only."""
+def end_with_parent(parent: int, sent: int = signal.SIGTERM) -> None:
+    """In a fork of `parent`: receive this signal from the kernel when the parent ends. Linux only.
+
+    A parent that was killed right after the fork sends nothing any more, so its child ends here.
+    """
     if _libc is not None:
         _libc.prctl(_PR_SET_PDEATHSIG, int(sent))
+        if os.getppid() != parent:
+            os._exit(1)
 
 
 def adopt_orphans() -> None:

@@ -43,6 +43,7 @@ from pyoco_server.wiring.worker import (
     open_worker_connection,
     resolver_of,
 )
+from pyoco_server.worker.values import values_directory
 from pyoco_server.worker.worker import Worker
 
 __all__ = [
@@ -167,7 +168,8 @@ class LocalServer:
     async def _open(self, stack: AsyncExitStack, resolver: Callable[[str], Any]) -> str:
         parts = await (self._on_nats(stack) if self._is_on_nats else self._in_memory(stack))
         url = await stack.enter_async_context(_served(parts.app, parts.config))
-        executors = new_thread_executors(resolver, parts.config, self._remember)
+        values_dir = stack.enter_context(values_directory())
+        executors = new_thread_executors(resolver, parts.config, self._remember, values_dir=values_dir)
         stack.push_async_callback(executors.close)
         name = WorkerName(WORKER_ID, self._tags)
         worker = new_worker(parts.config, parts.worker, executors, name, clock=self._clock)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from campaigns import CAMPAIGNS, Scale
+from support.programs import proc
 
 SEED = 20_260_101
 SMALL = Scale(acts=40, executions=10, events=10, clients=8, soak_sec=5.0, rest=1.0)
@@ -19,6 +20,7 @@ SMALL = Scale(acts=40, executions=10, events=10, clients=8, soak_sec=5.0, rest=1
     ],
 )
 async def test_what_was_promised_holds_under_faults(fault: str, campaign: str) -> None:
+    proc()  # the campaigns observe their members
     report = await CAMPAIGNS[campaign](SEED, SMALL)
     assert report.broken == [], f"{fault}, seed {SEED}: {report.facts}"
     assert [*Path.cwd().iterdir()] == [], "every member writes into the campaign's directory"

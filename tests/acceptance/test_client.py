@@ -58,7 +58,7 @@ async def give(what: str):
         "fine": {"when": date(2026, 1, 2), "price": Decimal("1.10"), "tags": {"b", "a"}, "raw": b"x"},
         "nan": {"mean": math.nan},
         "frame": {"rows": DataFrame()},
-        "large": "x" * 5_000_000,
+        "large": "x" * 70_000_000,
     }[what]
 
 FLOWS = {"double": double, "fail": fail, "wait": wait, "give": give, "talk": talk, "gate": gate}
@@ -188,7 +188,10 @@ def test_what_an_async_task_returns_follows_the_rule_of_values(shell: Shell) -> 
     large, err = submitted("large")
     assert (large["status"], large["result"], large["result_truncated"]) == ("COMPLETED", None, True)
     (warning,) = large["warnings"]
-    assert warning == "the result has more than 5,000,001 bytes as JSON; at most 262,144 bytes are kept"
+    assert warning == (
+        "task 'give' returned more than 70,000,001 bytes of JSON; "
+        "at most 67,108,864 bytes are kept (PYOCO_VALUE_MAX_BYTES)"
+    )
     assert warning in err
     assert shell.json("get", large["run_id"])["warnings"] == [warning]
     assert warning in " ".join(shell("get", large["run_id"], "--output", "table")[0].split())

@@ -1,4 +1,8 @@
-"""Situations of runs on a real server with real workers: `pyoco-client why` names each."""
+"""Twelve situations of runs on a real server with real workers: `pyoco-client why` names each.
+
+Why it waits: no worker, busy, paused, delayed, limit, next try, worker lost. Why it failed: an error, an
+unknown flow, a crash, a timeout, nobody started it in time.
+"""
 
 import json
 import signal
@@ -37,7 +41,11 @@ bad = Flow(name="bad") >> load
 dying = Flow(name="dying") >> die
 waiting = Flow(name="waiting") >> wait
 """
-QUICK = {"PYOCO_WORKER_HEARTBEAT_INTERVAL_SEC": "0.3", "PYOCO_WORKER_DISCONNECT_TIMEOUT_SEC": "3"}
+QUICK = {
+    "PYOCO_WORKER_HEARTBEAT_INTERVAL_SEC": "0.3",
+    "PYOCO_WORKER_DISCONNECT_TIMEOUT_SEC": "3",
+    "PYOCO_CANCEL_GRACE_PERIOD_SEC": "0.5",
+}
 
 
 class Server:
@@ -87,6 +95,27 @@ def test_no_worker(server: Server) -> None:
     assert (as_json["cause"], as_json["summary"]) == ("no_worker", first)
 
 
+def test_busy(server: Server) -> None:
+    command = ("pyoco-worker", "--flows", "flows", "--tags", "narrow", "--concurrency", "1")
+    with server.programs.started(*command) as worker:
+        worker.says("worker ready")
+        first, second, third = [
+            server.submit("waiting", {"gate": str(server.gate)}, tag="narrow") for _ in range(3)
+        ]
+        server.has_cause(first, "running")
+        found = until_now(
+            lambda: server.client.get_diagnosis(third),
+            lambda found: found["evidence"].get("queue", {}).get("position") == 2,
+        )
+        assert found["cause"] == "busy"
+        assert server.why(third).startswith(
+            "The workers with the tag 'narrow' are busy: the run is number 2 of 2 in the queue."
+        )
+        for run_id in (third, second, first):
+            server.client.cancel_run(run_id)
+        server.has_cause(first, "cancelled")
+
+
 def test_paused(server: Server) -> None:
     server.client.pause_queue("slow", "maintenance")
     run_id = server.submit("bad", tag="slow")
@@ -113,6 +142,27 @@ def test_delayed(server: Server) -> None:
     run_id = server.submit("bad", delay_sec=600)
     server.has_cause(run_id, "delayed")
     assert "can start in" in server.why(run_id)
+
+
+def test_next_try(server: Server) -> None:
+    run_id = server.submit("bad", retry={"max_attempts": 2, "backoff_sec": 600})
+    server.has_cause(run_id, "next_try")
+    assert server.why(run_id).startswith("Try 1 of 2 failed: ValueError: no rows. The next try can start in ")
+    server.client.cancel_run(run_id)
+
+
+def test_timeout(server: Server) -> None:
+    run_id = server.submit("waiting", {"gate": "there is none"}, timeout_sec=0.3)
+    found = server.has_cause(run_id, "timeout")
+    assert found["evidence"]["failure"]["kind"] == "timeout"
+    assert "0.3 s" in server.why(run_id)
+
+
+def test_expired(server: Server) -> None:
+    run_id = server.submit("bad", tag="nobody", start_within_sec=1)
+    found = server.has_cause(run_id, "expired")
+    assert any("pyoco-worker --tags nobody" in advice for advice in found["advice"])
+    assert "within 1 s" in server.why(run_id)
 
 
 def test_error(server: Server) -> None:

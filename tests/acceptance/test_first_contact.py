@@ -1,6 +1,7 @@
 """What somebody meets who has just installed it: one directory, a few commands, nothing set."""
 
 import json
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 
+import pyoco_server
 from pyoco_server.http_client import PyocoHttpClient
 from pyoco_server.wiring import find_nats_server
 from support.nats_server import free_port
@@ -247,3 +249,24 @@ def test_a_flow_that_nobody_has_fails_with_the_nearest_names(programs: Programs,
         done = programs.run("pyoco-client", "submit", "--flow-name", "savign", "--wait")
     assert done.returncode == 1
     assert json.loads(done.stdout)["error"] == "flow not found: savign; did you mean saving?"
+
+
+# Without the page (D40)
+
+
+def test_a_server_without_its_page_reports_it_and_serves_the_rest(programs: Programs, tmp_path: Path) -> None:
+    package = Path(pyoco_server.__file__).parent
+    copy = tmp_path / "copy" / package.name
+    shutil.copytree(package, copy, ignore=shutil.ignore_patterns("static", "__pycache__"))
+    programs.environ["PYTHONPATH"] = str(copy.parent)
+    url = f"http://127.0.0.1:{free_port()}"
+    up = ("pyoco-server", "up", "--port", url.rpartition(":")[2], "--durability", "fast")
+    with programs.started(*up) as server:
+        server.says(f"Dashboard  missing from this installation; {url}/ explains how to get it")
+        server.says("gateway ready")
+        page = httpx2.get(f"{url}/")
+        assert (page.status_code, "pip install --force-reinstall" in page.text) == (404, True)
+        assert httpx2.get(f"{url}/runs").json() == []
+        checks = json.loads(programs.run("pyoco-server", "doctor", "--json").stdout)["checks"]
+        (found,) = [check for check in checks if check["check"] == "dashboard"]
+        assert (found["level"], found["fact"]) == ("WARN", "missing from this installation")

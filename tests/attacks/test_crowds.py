@@ -152,7 +152,7 @@ async def test_a10_a_watcher_that_never_reads_holds_no_queue(
     """A hundred megabytes of changes and lines pass by; who reads gets the last of them."""
     filler = "x" * 50_000
     async with a_run(config) as (backend, run_id), Crowd(gateway.port, run_id) as deaf:
-        await deaf.come(50)
+        await deaf.come(20)  # each may keep what is on its way to it, some 2 MB
         stored = await backend.runs.get(run_id)
         assert stored is not None
         before, revision = gateway.rss_mb(), stored.revision
@@ -167,7 +167,7 @@ async def test_a10_a_watcher_that_never_reads_holds_no_queue(
         await backend.runs.update(run_id, ended, revision)
         assert await last_status(gateway, run_id) == "COMPLETED"
         grown = gateway.rss_mb() - before
-        assert grown < 120.0, f"{grown:.0f} MB"
+        assert grown < 80.0, f"{grown:.0f} MB"
 
 
 async def last_status(gateway: GatewayProcess, run_id: str) -> str:

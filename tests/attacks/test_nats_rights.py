@@ -107,6 +107,9 @@ async def test_with_these_rights_the_whole_product_works(site: Site, tmp_path: P
         assert from_wheel["wheels"][0]["name"] == wheel_name()
         assert [line["text"] for line in site.client.get_logs(from_wheel["run_id"])] == ["from the wheel\n"]
 
+        large = await ended(site.client, site.client.submit_run("bulky", {"size": 400_000})["run_id"])
+        assert len(site.client.get_value(large["result"]["give"])) == 400_000
+
         watching = site.client.submit_run("watchful", {"marks": str(marks)})["run_id"]
 
         async def is_in_it() -> bool:

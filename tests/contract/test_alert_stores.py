@@ -4,7 +4,7 @@ import asyncio
 
 from pyoco_server.domain.alerts.channels import Channel, ChannelType
 from pyoco_server.domain.alerts.deliveries import Cooldown, Delivery, DeliveryStatus
-from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason
+from pyoco_server.domain.dead_letters import DeadLetter, DlqReason
 from pyoco_server.usecases.ports.alerts import NoticedState
 from pyoco_server.usecases.ports.stores import FeedPosition, Revision
 from support.backends import World

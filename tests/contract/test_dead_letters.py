@@ -1,8 +1,7 @@
 """Dead letters: read backwards in windows, with holes where some were discarded."""
 
 from pyoco_server.domain.bulk import BulkAction, BulkChunk, BulkError, BulkRecord, BulkStatus
-from pyoco_server.domain.dead_letters import LetterMark
-from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason
+from pyoco_server.domain.dead_letters import DeadLetter, DlqReason, LetterMark
 from pyoco_server.domain.runs.logs import LogLine
 from support.backends import World
 from support.builders import NOW, RUN_ID

@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason, Job
+from pyoco_server.domain.dead_letters import DeadLetter, DlqReason
+from pyoco_server.domain.runs.jobs import Job
 from pyoco_server.domain.runs.model import RunLimit
 from pyoco_server.errors import InvalidJob
 from pyoco_server.jetstream.queue import WorkQueue

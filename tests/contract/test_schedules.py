@@ -58,7 +58,7 @@ async def test_the_feed_tells_of_every_schedule_its_changes_and_its_removal(worl
     schedules, schedule = world.backend.schedules, a_schedule()
     first = await schedules.create(schedule.key, schedule)
     seen: list[tuple[str, int | None]] = []
-    async with aclosing(world.backend.schedule_feed.follow(None)) as batches:  # type: ignore[type-var]
+    async with aclosing(world.backend.schedule_feed.follow(None)) as batches:
         async for batch in batches:
             seen += [(one.key, None if one.value is None else one.value.version) for one in batch.changes]
             if seen == [(schedule.key, 1)] and batch.is_caught_up:

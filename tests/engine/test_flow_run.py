@@ -1,9 +1,11 @@
 """REQ-0008, REQ-0024: flows in the real engine, and the progress they report."""
 
+import json
 import math
 import threading
 from datetime import date
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,7 +14,9 @@ from pyoco import Flow, task
 from pyoco.core.models import Task
 
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress
+from pyoco_server.domain.secrets.masking import Masks
 from pyoco_server.engine.flow_run import FlowRun
+from pyoco_server.engine.values import ValueRoom
 from support import flows
 from support.builders import RUN_ID
 
@@ -234,13 +238,43 @@ def test_not_a_number_is_null_in_the_result_with_a_warning_that_names_task_and_p
 
 def test_a_result_above_the_limit_is_left_out_with_a_warning(reports: Reports) -> None:
     """D22"""
-    outcome = FlowRun(flows.returning("x" * 5_000), RUN_ID, {}, max_value_bytes=1_024).run()
+    outcome = FlowRun(flows.returning("x" * 5_000), RUN_ID, {}, room=ValueRoom(snapshot_bytes=1_024)).run()
     assert (outcome.ending, outcome.result, outcome.result_truncated) == (Ending.COMPLETED, None, True)
     assert outcome.warnings == ("the result has more than 5,001 bytes as JSON; at most 1,024 bytes are kept",)
     assert outcome.progress.task_records_truncated
     output = outcome.progress.task_records["give"].output
     assert output["type"] == "str"
     assert output["$repr"].startswith("'xxx")
+
+
+def test_a_large_output_goes_to_a_file_unless_an_execution_needs_it(tmp_path: Path) -> None:
+    whole, text = (
+        ValueRoom(inline_bytes=64 * 1024, value_bytes=1_000_000, directory=str(tmp_path)),
+        "x" * 200_000,
+    )
+    alone = FlowRun(flows.returning(text), RUN_ID, {}, room=whole.of(RUN_ID, is_node=False)).run()
+    (file,) = alone.files
+    assert (alone.result, file.task, file.size) == ({"give": None}, "give", 200_002)
+    assert json.loads(Path(file.path).read_text()) == text
+    of_node = FlowRun(flows.returning(text), RUN_ID, {}, room=whole.of(RUN_ID, is_node=True)).run()
+    assert (of_node.result, of_node.files) == ({"give": text}, ())
+
+
+def test_a_secret_is_masked_before_a_large_output_is_written(tmp_path: Path) -> None:
+    room = ValueRoom(inline_bytes=1_024, value_bytes=1_000_000, directory=str(tmp_path))
+    flow = flows.returning(["s3cr3t-token"] * 1_000)
+    outcome = FlowRun(flow, RUN_ID, {}, room=room, masks=Masks(["s3cr3t-token"])).run()
+    (file,) = outcome.files
+    assert "s3cr3t" not in Path(file.path).read_text()
+
+
+def test_a_large_output_that_cannot_be_written_is_left_out_with_a_warning(tmp_path: Path) -> None:
+    room = ValueRoom(inline_bytes=1_024, directory=str(tmp_path / "gone"), value_bytes=1_000_000)
+    outcome = FlowRun(flows.returning("x" * 5_000), RUN_ID, {}, room=room).run()
+    assert (outcome.ending, outcome.result, outcome.result_truncated) == (Ending.COMPLETED, None, True)
+    assert outcome.warnings == (
+        "the large output of task 'give' could not be written to a file: No such file or directory",
+    )
 
 
 def test_records_of_huge_values_are_bounded_and_read_once(reports: Reports) -> None:

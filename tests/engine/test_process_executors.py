@@ -17,7 +17,7 @@ from pyoco_server.engine.executors.process import ExecutorProcess
 from support.builders import a_job
 from support.captured_logs import capture_logs
 from support.executors import Lab, Listener, ended, endings, lab
-from support.programs import freeze
+from support.programs import freeze, proc
 from support.waiting import PATIENCE_SEC, until
 
 
@@ -77,7 +77,7 @@ async def test_a_worker_may_have_very_many_wheels(tmp_path: Path) -> None:
 
 async def test_nothing_stays_open(tmp_path: Path) -> None:
     def descriptors() -> int:
-        return len(list(Path("/proc/self/fd").iterdir()))
+        return len(list(proc("self/fd").iterdir()))
 
     gc.collect()  # what earlier tests have left
     before = descriptors()
@@ -136,6 +136,7 @@ async def test_a_job_that_cannot_be_sent_fails_alone(tmp_path: Path) -> None:
 
 async def test_a_dead_executor_is_noticed_while_a_process_that_it_forked_lives(tmp_path: Path) -> None:
     """D49"""
+    proc()
     async with lab(tmp_path) as at:
         died = await ended(await at.start("family"))
         assert (died.ending, died.error) == ("execution_error", "the executor process was killed by SIGSEGV")
@@ -301,7 +302,7 @@ class Stalls:
 
 
 def resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    return int(proc("self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 @pytest.mark.parametrize("whole", [False, True])

@@ -2,9 +2,9 @@
 
 import os
 import threading
-from pathlib import Path
 
 from pyoco_server.engine.executors.protocol import ExecutorTickets, Tickets
+from support.programs import proc
 
 
 def both_ends() -> tuple[Tickets, ExecutorTickets]:
@@ -76,8 +76,8 @@ def test_both_at_once_never_get_the_same_ticket() -> None:
 
 
 def test_descriptors_are_not_left_open() -> None:
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = len(list(proc("self/fd").iterdir()))
     ours, theirs = both_ends()
     os.close(theirs._reading)
     ours.close()
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(list(proc("self/fd").iterdir())) == before

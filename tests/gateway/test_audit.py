@@ -13,8 +13,8 @@ from pyoco_server.domain.alerts.deliveries import given_up, new_delivery
 from pyoco_server.domain.alerts.happenings import Happening
 from pyoco_server.domain.alerts.model import Alert, AlertKind
 from pyoco_server.domain.auth import Scope
+from pyoco_server.domain.dead_letters import DeadLetter, DlqReason
 from pyoco_server.domain.fleet import WorkerState
-from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason
 from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.http_api.access import AUDIT_DOCS
 from pyoco_server.wiring import new_run_id
@@ -186,11 +186,11 @@ async def _executions(changes: Changes) -> None:
     await changes.make("POST", f"{route}/nodes/{{node_id}}/progress", "e-1", "book", json={"progress": 50})
     await changes.make("POST", f"{route}/nodes/{{node_id}}/wait", "e-1", "book")
     await changes.make("POST", f"{route}/nodes/{{node_id}}/request-resume", "e-1", "book")
-    claim = {"actor": {"kind": "external", "id": "erp"}, "data": {"card": "4111"}}
+    claim = {"actor": {"kind": "external", "id": "erp"}, "data": {"card": "card-of-acme"}}
     entry = await changes.make("POST", f"{route}/nodes/{{node_id}}/resume", "e-1", "book", json=claim)
     assert (entry["action"], entry["target"]) == ("node.resume", {"kind": "execution", "id": "e-1"})
     assert entry["actor"]["claimed"] == "external:erp"
-    assert "4111" not in str(entry), "values are in the execution's own log"
+    assert "card-of-acme" not in str(entry), "values are in the execution's own log"
     await changes.make("POST", f"{route}/nodes/{{node_id}}/fail", "e-1", "book", json={"error": "late"})
     await changes.make("POST", f"{route}/cancel", "e-1")
     await executions.until_ended("e-1")
@@ -220,6 +220,12 @@ async def _commands(changes: Changes) -> None:
     await executions.register("chain", APPROVAL)
     await executions.create("chain", execution_id="e-3", input={"ym": "x"})
     await changes.make("POST", f"{route}/nodes/{{node_id}}/ready", "e-3", "report")
+    await executions.register("shop", {"nodes": {"paid": {"type": "wait", "message": "paid"}}})
+    await executions.create("shop", execution_id="e-4")
+    message = {"name": "paid", "data": {"card": "card-of-acme"}}
+    entry = await changes.make("POST", f"{route}/messages", "e-4", json=message)
+    assert entry["action"] == "execution.message"
+    assert "card-of-acme" not in str(entry)
 
 
 async def _events(changes: Changes) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from pyoco_server.domain.dead_letters import DeadLetter, DlqReason
 from pyoco_server.domain.events.retry import JobStatus, RetryJob
-from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.usecases.alerts.notice import STATE
 from pyoco_server.wiring.run_level import Tuning

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from pyoco_server.domain.codec import decode_job
-from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason
+from pyoco_server.domain.dead_letters import DeadLetter, DlqReason
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from support.builders import NOW, RUN_ID, a_snapshot
 from support.gateway import RunningGateway, another_gateway, memory_app, new_key

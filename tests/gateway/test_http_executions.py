@@ -158,6 +158,13 @@ async def test_a_rerun_from_failed_does_not_repeat_what_had_succeeded(executions
     await executions.until_ended("e1")
     again = await executions.post("/executions/e1/rerun", 201, None, **{"from": "failed"})
     assert (again["rerun_of"], again["nodes"]["book"]["output"]) == ("e1", 7)
+    assert again["nodes"]["book"]["carried_from"] == "e1"
+    of_book = [
+        event["type"]
+        for event in await executions.events(again["execution_id"])
+        if event["payload"].get("node_id") == "book"
+    ]
+    assert of_book == ["NODE_CREATED", "NODE_SUCCEEDED"]
     await executions.until_node(again["execution_id"], "approve", "WAITING")
     anew = await executions.post("/executions/e1/rerun", 201)
     await executions.until_node(anew["execution_id"], "book", "READY")
@@ -408,3 +415,24 @@ async def test_a_deadline_may_be_very_far_away(executions: Executions) -> None:
     await executions.node("e1", "book", "resume")
     await executions.node("e1", "book", "succeed")
     await executions.until_node("e1", "approve", "WAITING")
+
+
+async def test_a_message_is_kept_until_its_node_waits(executions: Executions) -> None:
+    nodes = {"first": {"type": "task", "external": True}, "paid": {"type": "wait", "message": "paid"}}
+    await executions.register("shop", {"nodes": nodes, "edges": [{"from": "first", "to": "paid"}]})
+    await executions.create("shop", execution_id="e1")
+    path, key = "/executions/e1/messages", {"Idempotency-Key": "k"}
+    sent = await executions.post(path, 202, key, name="paid", data={"sum": 5})
+    assert sent["node_ids"] == ["paid"]
+    assert await executions.post(path, 202, key, name="paid", data={"sum": 5}) == sent
+    [received] = [event for event in await executions.events("e1") if event["type"] == "MESSAGE_RECEIVED"]
+    assert (received["sequence"], received["payload"]["data"]) == (sent["sequence"], {"sum": 5})
+    await executions.until_node("e1", "first", "READY")
+    await executions.node("e1", "first", "start")
+    await executions.node("e1", "first", "succeed")
+    ended = await executions.until_ended("e1")
+    assert (ended["status"], ended["result"], ended["messages"]) == ("COMPLETED", {"paid": {"sum": 5}}, [])
+    refused = await executions.post(path, 409, name="paid")
+    assert refused["code"] == "EXECUTION_TERMINAL"
+    await executions.post(path, 422, name="")
+    await executions.post("/executions/no/messages", 404, name="paid")

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from pyoco_server.domain.dead_letters import DeadLetter, DlqReason
 from pyoco_server.domain.fleet import WorkerFigures, WorkerState
 from pyoco_server.domain.queues import Pause, Queue
 from pyoco_server.domain.runs.changes import Claim, decide
-from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason
 from pyoco_server.domain.runs.model import Owner, RunSnapshot, RunStatus
 from pyoco_server.http_api.metrics import MAX_TAGS, OTHER_TAGS, QueueSeries
 from pyoco_server.wiring import new_run_id

@@ -1,5 +1,6 @@
 """REQ-0001, REQ-0002, REQ-0004: the gateway's runs and health, on the memory backend."""
 
+import asyncio
 import re
 import time
 from collections.abc import AsyncIterator
@@ -17,6 +18,7 @@ from pyoco_server.memory import MemoryGatewayBackend
 from pyoco_server.wiring.gateway import Tuning
 from support.builders import NOW, OWNER, RUN_ID, a_snapshot, a_worker
 from support.gateway import memory_app, new_memory_gateway
+from support.virtual_time import virtually
 from support.waiting import until
 from support.watching import stream
 
@@ -51,6 +53,14 @@ async def test_health_says_that_the_process_is_there_and_nats_too(world: World) 
     """REQ-0001"""
     assert (await world.client.get("/health")).json() == {"status": "ok", "nats": "ok"}
     assert (await world.client.get("/ready")).status_code == 200
+
+
+@virtually
+async def test_a_gateway_stops_at_once() -> None:
+    async with new_memory_gateway() as (client, _):
+        assert (await client.get("/health")).status_code == 200
+        stops_at = asyncio.get_running_loop().time()
+    assert asyncio.get_running_loop().time() - stops_at < 0.1, "it waited for something"
 
 
 async def test_a_submitted_run_has_a_snapshot_and_a_job(world: World) -> None:

@@ -207,6 +207,24 @@ async def test_failures_in_a_row_pause_the_schedule(gateway: TimedGateway) -> No
     assert shown["paused_reason"] == "2 runs in a row failed"
 
 
+async def test_the_end_of_a_run_leaves_the_timer_of_the_next_tick_valid(gateway: TimedGateway) -> None:
+    await gateway.put(pause_after_failures=5)
+    gateway.clock.now = NOW + 60
+    (tick,) = await gateway.has_ticks(1)
+    before = await revision_of(gateway)
+    await gateway.end(tick["run_id"], RunStatus.FAILED)
+    await until(partial(revision_of, gateway), lambda revision: revision > before)
+    gateway.clock.now = NOW + 120
+    timers = gateway.clock.timers
+    assert timers is not None
+
+    async def ticks_and_timers() -> tuple[int, int]:
+        return len(await gateway.ticks()), await timers.waiting()
+
+    ticks, _ = await until(ticks_and_timers, lambda found: found[0] == 2 or found[1] == 0)
+    assert ticks == 2, "the timer was dropped: the tick waits for the next check"
+
+
 async def test_an_outage_is_caught_up_as_asked(gateway: TimedGateway) -> None:
     await gateway.put("latest")
     await gateway.put("none", catch_up="none")

@@ -111,6 +111,7 @@ def test_a1_the_routes_that_this_file_knows_are_all_there_are() -> None:
         ("POST", "/runs/batch"),
         ("POST", "/runs/yaml"),
         ("GET", "/metrics"),
+        ("GET", "/values/{sha256}"),  # test_large_values.py
         ("GET", "/flows"),  # test_http_flows.py
         ("GET", "/flows/{name}"),  # test_flow_settings.py
         ("PUT", "/flows/{name}"),
@@ -196,7 +197,7 @@ async def test_a1_another_tenants_run_is_answered_like_a_missing_one(
 
 
 WAITING = {"nodes": {"ask": {"type": "wait", "prompt": "?"}}}
-BODIES = {"/commands": {"command": "CancelExecution"}}
+BODIES = {"/commands": {"command": "CancelExecution"}, "/messages": {"name": "go"}}
 
 
 @pytest.fixture

@@ -189,6 +189,19 @@ async def test_each_attempt_has_one_run_whichever_step_was_the_last() -> None:
     await dead_after_each_step(graph(retried), create, is_right)
 
 
+async def test_repeats_and_undos_are_done_once_whichever_step_was_the_last() -> None:
+    poll = {"type": "repeat", "node": {"flow": "chain"}, "until": "false", "max": 2, "every_sec": 0.02}
+    nodes = {"first": task(undo="back"), "poll": poll}
+
+    def is_right(outcome: Outcome) -> bool:
+        state = outcome.state
+        back = state["nodes"]["back"]
+        is_undone = (state["status"], back["status"], back["undoes"]) == ("FAILED", "SUCCEEDED", "first")
+        return is_undone and state["error"]["code"] == "REPEAT_LIMIT" and len(outcome.runs) == 4
+
+    await dead_after_each_step(graph({**nodes, "back": task()}, "first poll"), create, is_right)
+
+
 async def test_a_cancel_converges_whichever_step_was_the_last() -> None:
     def is_right(outcome: Outcome) -> bool:
         return outcome.state["status"] in ("CANCELED", "COMPLETED")

@@ -347,7 +347,7 @@ async def test_run_returns_the_result_or_raises_what_became_of_the_run(
         assert failed.value.advice
 
         with pytest.raises(ResultNotStored) as lost:
-            await client.call("run", "large_a")
+            await client.call("run", "too_large")
         assert (await client.call("get_run", lost.value.run_id))["status"] == "COMPLETED"
 
         wanted = asyncio.ensure_future(client.call("run", "watchful", {"marks": str(lab.marks)}))

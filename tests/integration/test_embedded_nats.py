@@ -16,13 +16,14 @@ from pyoco_server.errors import NatsUnavailable
 from pyoco_server.jetstream import nats_server as embedded_server
 from pyoco_server.wiring import EmbeddedNats
 from support.nats_server import free_port, raw_nats
+from support.programs import proc
 from support.waiting import PATIENCE_SEC, until_now
 
 
 def is_alive(pid: int) -> bool:
     """Whether the process runs; one that has ended and was not reaped does not."""
     try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+        return "\nState:\tZ" not in proc(f"{pid}/status").read_text()
     except FileNotFoundError:
         return False
 

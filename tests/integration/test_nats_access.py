@@ -16,6 +16,7 @@ from pyoco_server.jetstream.access import access_of
 from pyoco_server.jetstream.connection import NatsConnection
 from support.captured_logs import capture_logs
 from support.nats_access import Authority, Operator, guarded_nats, tls_settings, user_key
+from support.programs import proc
 from support.waiting import until
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -287,7 +288,7 @@ async def test_expired_credentials_are_read_again_when_they_are_renewed(tmp_path
 
 
 def open_sockets() -> list[Path]:
-    files = [path for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    files = [path for path in proc("self/fd").iterdir() if path.is_symlink()]
     return [path for path in files if str(path.readlink()).startswith("socket:")]
 
 

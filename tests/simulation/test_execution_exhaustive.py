@@ -5,7 +5,7 @@ the execution must come to an end once everything that it waits for has come.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from random import Random
 
 import pytest
@@ -14,12 +14,11 @@ from pyoco_server.domain.executions import commands as c
 from pyoco_server.domain.executions.graphs import Graph
 from pyoco_server.domain.executions.model import Execution, NodeState
 from pyoco_server.domain.runs.model import RunStatus
-from support.executions import ANN, EXTERNAL, FORK, GRACE_SEC, Life, graph_of, join, task
+from support.executions import ANN, EXTERNAL, FORK, GRACE_SEC, Life, graph_of, join, repeat, sleep, task, wait
 from support.random_executions import Checked, Storm
 
 COMMANDS = 6
 POLICIES = ("ALL_SUCCESS", "ANY_SUCCESS", "ALL_DONE", "CUSTOM")
-NODES = ("split", "a", "b", "gather")
 
 
 def fork_and_join(policy: str) -> Graph:
@@ -33,12 +32,25 @@ def fork_and_join(policy: str) -> Graph:
     )
 
 
-def every_command() -> Iterator[c.Command]:
+KINDS: dict[str, Graph] = {
+    "sleep": graph_of({"n": sleep(for_sec=GRACE_SEC / 2), "last": EXTERNAL}, "n > last"),
+    "repeat": graph_of(
+        {"n": repeat(task(), "output == 1", max=2, every_sec=GRACE_SEC), "last": EXTERNAL}, "n > last"
+    ),
+    "undo": graph_of({"n": task(undo="back"), "back": task(), "last": EXTERNAL}, "n > last"),
+    "message": graph_of({"first": EXTERNAL, "n": wait(message="m", when="data.ok")}, "first > n"),
+}
+"""One kind of node each, and one node below it."""
+
+
+def every_command(nodes: Iterable[str]) -> Iterator[c.Command]:
     yield c.CreateExecution(actor=ANN, graph_version=1)
     yield c.StartExecution(actor=ANN)
     yield c.CancelExecution(actor=ANN)
     yield c.ArchiveExecution(actor=ANN)
-    for node_id in NODES:
+    for ok in (True, False):
+        yield c.SendMessage(actor=ANN, name="m", data={"ok": ok})
+    for node_id in nodes:
         yield c.MarkNodeReady(actor=ANN, node_id=node_id)
         yield c.StartNode(actor=ANN, node_id=node_id)
         yield c.ReportNodeProgress(actor=ANN, node_id=node_id)
@@ -49,14 +61,12 @@ def every_command() -> Iterator[c.Command]:
         yield c.FailNode(actor=ANN, node_id=node_id)
 
 
-ALL = tuple(every_command())
-
-
 def seen_as(life: Checked) -> object:
     """The state without what has no influence on what can happen next: times, texts and versions."""
     state = life.state
-    runs = frozenset((run_id, run.status) for run_id, run in life.runs.items())
-    return _execution(state), tuple(_node(node, life.now) for node in state.nodes.values()), runs
+    runs = frozenset((run_id, run.status, run.result) for run_id, run in life.runs.items())
+    messages = tuple(message.node_ids for message in state.messages)
+    return _execution(state), tuple(_node(node, life.now) for node in state.nodes.values()), runs, messages
 
 
 def _execution(state: Execution) -> object:
@@ -66,11 +76,12 @@ def _execution(state: Execution) -> object:
 def _node(node: NodeState, now: float) -> object:
     stop_at = node.stop_requested_at
     stopping = None if stop_at is None else stop_at + GRACE_SEC <= now
-    return node.status, node.attempt, node.run_id, node.gate, stopping
+    sleeping = None if node.wake_at is None else node.wake_at <= now
+    return node.status, node.attempt, node.iteration, node.run_id, node.gate, stopping, sleeping
 
 
 def moves(life: Checked) -> Iterator[Checked]:
-    """What happens of itself: a look, a look that crashes, the end of a run, the end of a grace period."""
+    """What happens of itself: a look, a look that crashes, the end of a run, a grace period or a sleep."""
     looked = life.copy()
     looked.react()
     assert looked.look().events == ()
@@ -83,7 +94,7 @@ def moves(life: Checked) -> Iterator[Checked]:
     for run_id, run in life.runs.items():
         if not run.status.is_terminal:
             yield from _ends_of(life, run_id)
-    if any(node.stop_requested_at is not None for node in life.state.nodes.values()):
+    if any(node.stop_requested_at or node.wake_at for node in life.state.nodes.values()):
         later = life.copy()
         later.now += GRACE_SEC
         yield later
@@ -93,13 +104,14 @@ def _ends_of(life: Checked, run_id: str) -> Iterator[Checked]:
     is_cancelling = life.runs[run_id].status is RunStatus.CANCELLING
     ends = (RunStatus.CANCELLED,) if is_cancelling else (RunStatus.COMPLETED, RunStatus.FAILED)
     for status in ends:
-        ended = life.copy()
-        ended.runs[run_id] = type(life.runs[run_id])(status)
-        yield ended
+        for result in (None, 1) if status is RunStatus.COMPLETED else (None,):
+            ended = life.copy()
+            ended.runs[run_id] = type(life.runs[run_id])(status, result)
+            yield ended
 
 
 def asked(life: Checked) -> Iterator[Checked]:
-    for command in ALL:
+    for command in every_command(life.graph.nodes):
         other = life.copy()
         other.do(command)
         if other.state is not life.state:
@@ -137,11 +149,22 @@ def test_all_interleavings(policy: str) -> None:
     assert ends == {"COMPLETED", "FAILED", "CANCELED"}
 
 
+@pytest.mark.parametrize("commands", [COMMANDS - 2, pytest.param(COMMANDS, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_interleavings_around_a_node_of_each_kind(kind: str, commands: int) -> None:
+    ends = set()
+    for life in all_lives(KINDS[kind], commands):
+        last = life.copy()
+        Storm(last, Random(0)).bring_to_an_end()  # noqa: S311 - it is to be repeatable
+        ends.add(last.status)
+    assert ends == {"COMPLETED", "FAILED", "CANCELED"}
+
+
 def test_a_cancelled_execution_is_not_revived_by_any_command() -> None:
     """Known fault elsewhere: creating an id again revives a cancelled execution."""
     life = Life(fork_and_join("ALL_SUCCESS"))
     life.cancel()
-    for command in ALL:
+    for command in every_command(life.graph.nodes):
         life.do(command)
         assert life.status == "CANCELED"
     assert life.types.count("EXECUTION_CREATED") == 1

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.domain.runs.jobs import DeadLetter
+from pyoco_server.domain.dead_letters import DeadLetter
 from pyoco_server.memory import MemoryGatewayBackend, open_memory_gateway_backend
 from pyoco_server.usecases.ports.gateway import ServerBackend
 from pyoco_server.wiring import open_gateway_backend

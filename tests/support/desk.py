@@ -17,7 +17,7 @@ from support.programs import Program, Programs
 from support.shell import Shell, open_shell
 from support.waiting import until_now
 
-STAYING = ("pyoco-server up", "pyoco-worker", "python receiver.py")
+STAYING = ("pyoco-server up", "pyoco-server mcp", "pyoco-worker", "python receiver.py")
 """Commands that run until they are stopped."""
 READING = re.compile(
     r"pyoco-client (get|list|list-vnext|logs|waits|workers|executions (get|events)|events summary"
@@ -25,22 +25,29 @@ READING = re.compile(
     r"|curl -s http\S+$"
 )
 """Commands that a reader types again if the server is not ready with what they show."""
-INSTALLED = ("pip install pyoco-server", "pip install pyoco-client", "pip install pytest")
+INSTALLATION = re.compile(r"(python3 -m venv|pip install) [^&]+(&& \. \S+)?")
+"""Commands that are typed only where nothing is installed."""
+INSTALLED = {
+    "PIP_NO_BUILD_ISOLATION": "false",  # no isolation: what builds the wheel is installed
+    "PYTEST_ADDOPTS": "-p no:asyncio",  # it warns of options that no page needs
+}
+"""Settings for an environment that has what the pages install, and more."""
 DEFAULT_HTTP = "http://127.0.0.1:8000"
 DEFAULT_NATS = "nats://127.0.0.1:4222"
-RECEIVER_PORT = "8765"
+OTHER_PORTS = ("8765", "8001", "8100")
+"""Of a receiver, of a worker and of tools for agents."""
 _SETTING = re.compile(r"[A-Z_]+=")
 
 
 class Desk:
-    def __init__(self, programs: Programs) -> None:
+    def __init__(self, programs: Programs, *, installs: bool = False) -> None:
         port = free_port()
         self._programs = programs
+        self._installs = installs
         self._programs.environ |= {
             "PYOCO_HTTP_PORT": str(port),
-            "PIP_NO_BUILD_ISOLATION": "false",  # no isolation: what builds the wheel is installed
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-            "PYTEST_ADDOPTS": "-p no:asyncio",  # it warns of options that no page needs
+            **({} if installs else INSTALLED),
         }
         self._stack = ExitStack()
         self._shell: Shell | None = None
@@ -48,7 +55,7 @@ class Desk:
         self._seen: dict[str, int] = {}
         self._http = f"http://127.0.0.1:{port}"
         self._nats = DEFAULT_NATS
-        self._receiver_port = str(free_port())
+        self._other_ports = {written: str(free_port()) for written in OTHER_PORTS}
 
     def __enter__(self) -> Self:
         self._shell = self._stack.enter_context(open_shell(self._programs))
@@ -71,7 +78,7 @@ class Desk:
                 self._look(step)
             case Typed() if _is_staying(step.command):
                 self._start(step)
-            case Typed() if step.command not in INSTALLED:
+            case Typed() if self._installs or not INSTALLATION.fullmatch(step.command):
                 self._type(step)
 
     @property
@@ -90,16 +97,18 @@ class Desk:
             assert program.says(r"flows\.(reloaded|unusable).*", start)[1] == "reloaded", program.output
 
     def _start(self, step: Typed) -> None:
-        environ, command = _settings_and_command(step.command)
+        environ, command = _settings_and_command(self._here(step.command))
         if self._runs_already(step.terminal, command):
             return
         stack = ExitStack()
         program = stack.enter_context(self._programs.started(*command, **environ))
         self._running[step.terminal], self._seen[step.terminal] = (program, stack), 0
-        if command[0] == "pyoco-server":
+        if command[:2] == ["pyoco-server", "up"]:
             self._notice_nats(program)
         self._look(step)
-        if command[0].startswith("pyoco-"):
+        if command[:2] == ["pyoco-server", "mcp"]:
+            program.says("Ctrl-C stops it")
+        elif command[0].startswith("pyoco-"):
             program.says("worker ready" if "worker" in step.command else "gateway ready")
 
     def _runs_already(self, terminal: str, command: list[str]) -> bool:
@@ -145,7 +154,7 @@ class Desk:
 
     def _here(self, text: str) -> str:
         here = text.replace(DEFAULT_HTTP, self._http).replace(DEFAULT_NATS, self._nats)
-        return here.replace(RECEIVER_PORT, self._receiver_port)
+        return re.sub("|".join(OTHER_PORTS), lambda port: self._other_ports[port[0]], here)
 
 
 def _is_staying(command: str) -> bool:

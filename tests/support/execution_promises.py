@@ -64,7 +64,8 @@ def _wrong_runs(
     begun: dict[str, tuple[str, str]] = {}
     for execution_id, events in logs.items():
         started = [event.payload for event in events if isinstance(event.payload, NodeStarted)]
-        for (node_id, attempt), times in Counter((one.node_id, one.attempt) for one in started).items():
+        turns = Counter((one.node_id, one.iteration, one.attempt) for one in started)
+        for (node_id, _, attempt), times in turns.items():
             if times > 1:
                 yield f"{execution_id}: attempt {attempt} of {node_id} was begun {times} times"
         begun |= {one.run_id: (execution_id, one.node_id) for one in started if one.run_id is not None}

@@ -31,6 +31,14 @@ def wait(**more: Any) -> dict[str, Any]:
     return {"type": "wait", **more}
 
 
+def sleep(**more: Any) -> dict[str, Any]:
+    return {"type": "sleep", **more}
+
+
+def repeat(node: Mapping[str, Any], until: str, **more: Any) -> dict[str, Any]:
+    return {"type": "repeat", "node": dict(node), "until": until, "max": 3, **more}
+
+
 def join(policy: str = "ALL_SUCCESS", **more: Any) -> dict[str, Any]:
     return {"type": "join", "policy": policy, **more}
 

@@ -36,10 +36,10 @@ def fork_of(flow: str = "chain", **fields: Any) -> dict[str, Any]:
     return graph(nodes, "first split left gather", "split right gather")
 
 
-def attempts_in(events: Iterable[dict[str, Any]]) -> Counter[tuple[str, int]]:
-    """How often each attempt of each node began."""
+def attempts_in(events: Iterable[dict[str, Any]]) -> Counter[tuple[str, int | None, int]]:
+    """How often each attempt of each node, or iteration of a repeat, began."""
     return Counter(
-        (event["payload"]["node_id"], event["payload"]["attempt"])
+        (event["payload"]["node_id"], event["payload"].get("iteration"), event["payload"]["attempt"])
         for event in events
         if event["type"] == "NODE_STARTED"
     )

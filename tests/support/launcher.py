@@ -74,9 +74,12 @@ class Launcher:
             request = json.loads(text.readline())
         everything = signal.valid_signals()
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, everything)  # until the child can handle them
+        launcher = os.getpid()
         pid = os.fork()
         if pid == 0:
             channel.close()
+            processes = importlib.import_module("pyoco_server.processes")
+            processes.end_with_parent(launcher, signal.SIGKILL)
             self._become(request, fds[1], fds[2], mask)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for fd in fds[1:]:
@@ -98,8 +101,6 @@ class Launcher:
 
     def _become(self, request: dict[str, Any], stdout: int, stderr: int, mask: set[int]) -> NoReturn:
         """As if Python had been started for this command."""
-        processes = importlib.import_module("pyoco_server.processes")
-        processes.end_with_parent(signal.SIGKILL)
         os.dup2(stdout, 1)
         os.dup2(stderr, 2)
         self._requests.close()

@@ -37,7 +37,7 @@ class Authority:
         """A certificate for loopback, and its key."""
         certificate, key = self._directory / f"{name}.pem", self._directory / f"{name}-key.pem"
         request, extensions = self._directory / f"{name}.csr", self._directory / f"{name}.ext"
-        extensions.write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+        extensions.write_text(_LEAF)
         _openssl("req", "-new", *_NEW_KEY, "-keyout", key, "-out", request, "-subj", f"/CN={name}")
         _openssl(
             *("x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self._key),
@@ -49,7 +49,12 @@ class Authority:
 
 
 _NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
-_CA = ("-subj", "/CN=test CA", "-addext", "basicConstraints=critical,CA:TRUE")
+_CA = (
+    *("-subj", "/CN=test CA", "-addext", "basicConstraints=critical,CA:TRUE"),
+    *("-addext", "keyUsage=critical,keyCertSign,cRLSign"),
+)
+_LEAF = "subjectAltName=DNS:localhost,IP:127.0.0.1\nauthorityKeyIdentifier=keyid\n"
+"""What RFC 5280 demands: from 3.13 on, Python refuses certificates without it."""
 
 
 def _openssl(*arguments: str | Path) -> None:

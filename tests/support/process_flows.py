@@ -469,6 +469,26 @@ def huge() -> Flow:
     return Flow(name="huge") >> load >> count >> rest
 
 
+def bulky() -> Flow:
+    """Returns a text of so many characters, made of pieces that differ."""
+
+    @task
+    def give(size: int) -> str:
+        return "".join(f"{n:09d} " for n in range(size // 10))
+
+    return Flow(name="bulky") >> give
+
+
+def too_large() -> Flow:
+    """Returns more than is stored of any value."""
+
+    @task
+    def give() -> str:
+        return "x" * 68_000_000
+
+    return Flow(name="too_large") >> give
+
+
 _FLOWS: dict[str, Callable[[], Flow]] = {
     maker.__name__: maker
     for maker in (
@@ -496,6 +516,8 @@ _FLOWS: dict[str, Callable[[], Flow]] = {
         forking,
         forking_in_a_pool,
         huge,
+        bulky,
+        too_large,
         stealing,
     )
 }

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+import pytest
+
 from support.forked import COMMANDS, Forked, launcher_for, start_settings
 from support.waiting import PATIENCE_SEC, until_now
 
@@ -30,7 +32,9 @@ class Programs:
     """Our commands are forked from a launcher, where that makes no difference."""
 
     def __init__(self, directory: Path, **environ: str) -> None:
+        proc()  # or none of them would be found again
         self.directory = directory
+        self.scripts = SCRIPTS
         self._mark = f"STARTED_BY_TEST={secrets.token_hex(8)}"
         self._forked: list[Forked] = []
         plain = {
@@ -73,7 +77,7 @@ class Programs:
         self, command: Sequence[str], environ: Mapping[str, str], stdout: Output, stderr: Output
     ) -> Process:
         whole = {**self.environ, **environ}
-        path = [str(SCRIPTS / command[0]), *command[1:]]
+        path = [str(self.scripts / command[0]), *command[1:]]
         if (
             not self.forks
             or command[0] not in COMMANDS
@@ -155,8 +159,15 @@ class Program:
         return self._process.wait(PATIENCE_SEC)
 
 
+def proc(path: str = "") -> Path:
+    """What Linux shows of processes. A test that has to see it is skipped elsewhere, on macOS say."""
+    if not Path("/proc/self").exists():
+        pytest.skip("needs /proc, to observe processes")
+    return Path("/proc") / path
+
+
 def _all_pids() -> list[int]:
-    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+    return [int(path.name) for path in proc().iterdir() if path.name.isdigit()]
 
 
 def _environ_of(pid: int) -> bytes:
@@ -179,6 +190,7 @@ def _parent_of(pid: int) -> int | None:
 
 def freeze(pid: int) -> None:
     """Until none of its threads runs any more: that is a moment after the signal."""
+    proc()
     os.kill(pid, signal.SIGSTOP)
     until_now(lambda: threads_of(pid), lambda states: states == {"T"})
 

@@ -14,7 +14,14 @@ from pyoco_server.domain.executions import commands as c, events as e
 from pyoco_server.domain.executions.commands import Rejected
 from pyoco_server.domain.executions.evolve import fold
 from pyoco_server.domain.executions.graphs import Graph, parse_graph
-from pyoco_server.domain.executions.model import Execution, ExecutionStatus, NodeState, NodeStatus
+from pyoco_server.domain.executions.model import (
+    Execution,
+    ExecutionStatus,
+    NodeState,
+    NodeStatus,
+    held_by,
+    json_size,
+)
 from pyoco_server.domain.executions.orchestration import Reaction, react
 from pyoco_server.domain.executions.records import RunFact, run_id_of
 from pyoco_server.domain.runs.model import RunStatus
@@ -26,6 +33,12 @@ JUMPS = (0.0, 0.5, 2.0, GRACE_SEC, 60.0, -5.0)
 OUTPUTS = (None, 0, 1, {"n": 1}, {"n": 5})
 INPUT = {"go": True, "n": 3}
 CONDITIONS = ("true", "false", "input.go", "input.n > 5", "nodes.{0}.output == 1", "nodes.{0}.output.n > 2")
+SLEEPS: tuple[dict[str, Any], ...] = (
+    {"type": "sleep", "for_sec": 3},
+    {"type": "sleep", "for_sec": "${input.n}"},
+    {"type": "sleep", "until": T0 + 5},
+    {"type": "sleep", "until": "${input.missing}"},
+)
 WORKERS = (None, "w1", "w2")
 
 
@@ -69,17 +82,44 @@ class GraphMaker:
         if depth and len(self._nodes) < 7 and self._random.random() < 0.45:
             return self._fork(depth - 1)
         name = self._node(self._work())
+        if self._nodes[name]["type"] in ("task", "wait", "repeat") and self._random.random() < 0.15:
+            self._undoes(name)
         if self._random.random() < 0.15:
             self._edge(name, self._node(self._work()), "failure")
         return name, name
 
     def _work(self) -> dict[str, Any]:
-        kind = self._random.choice(("flow", "flow", "external", "wait"))
+        kind = self._random.choice(
+            ("flow", "flow", "flow", "external", "external", "wait", "wait", "sleep", "repeat")
+        )
+        if kind == "repeat":
+            return self._repeat()
+        if kind == "sleep":
+            return self._random.choice(SLEEPS)
         if kind == "wait":
+            if self._random.random() < 0.4:
+                return self._some({"type": "wait", "message": "m"}, when="data.n > 1", timeout_sec=30)
             return self._some({"type": "wait"}, wait_key="k", timeout_sec=30, on_timeout="succeed")
         node: dict[str, Any] = {"type": "task", "external": True} if kind == "external" else self._flow()
         retry = {"max_attempts": self._random.choice((2, 3)), "backoff_sec": self._random.choice((0, 1))}
         return self._some(node, timeout_sec=20, retry=retry)
+
+    def _undoes(self, name: str) -> None:
+        undo = f"u{len(self._nodes)}"
+        external = self._random.random() < 0.4
+        retry = {"max_attempts": 2, "backoff_sec": 1}
+        work = {"type": "task", "external": True} if external else self._flow()
+        self._nodes[undo] = self._some(work, retry=retry, timeout_sec=20)
+        self._nodes[name]["undo"] = undo
+
+    def _repeat(self) -> dict[str, Any]:
+        retry = {"max_attempts": 2, "backoff_sec": self._random.choice((0, 1))}
+        task = self._some({**self._flow(), "type": "task"}, timeout_sec=20, retry=retry)
+        if self._random.random() < 0.5:
+            task["params"] = {"turn": "${iteration}"}
+        until = self._random.choice(("output.n > 2", "output == 1", "true"))
+        most = self._random.choice((1, 2, 4))
+        return self._some({"type": "repeat", "node": task, "until": until, "max": most}, every_sec=2)
 
     def _flow(self) -> dict[str, Any]:
         missing = self._random.random() < 0.05
@@ -135,16 +175,20 @@ class Checked(Life):
         super().carry_out(reaction)
 
     def _ids_of(self, node_id: str) -> list[str]:
-        attempts = range(1, self.node(node_id).attempt + 1)
-        return [run_id_of(EXECUTION_ID, node_id, attempt) for attempt in attempts]
+        node = self.node(node_id)
+        attempts = range(1, node.attempt + 1)
+        return [run_id_of(EXECUTION_ID, node_id, attempt, node.iteration) for attempt in attempts]
 
 
 def check_step(before: Execution | None, after: Execution, commit: e.Commit, graph: Graph) -> None:
     assert commit.first_sequence == (1 if before is None else before.version + 1)
     assert after.version == commit.last_sequence
     check_ends(after)
+    check_undos(before, after, graph)
+    assert after.held_bytes == held_bytes_of(after)
     for node_id, node in after.nodes.items():
-        assert node.attempt <= graph.nodes[node_id].retry.max_attempts, (node_id, node)
+        assert node.attempt <= graph.nodes[node_id].work.retry.max_attempts, (node_id, node)
+        assert (node.iteration or 0) <= (graph.nodes[node_id].max or 1), (node_id, node)
         known = None if before is None else before.nodes.get(node_id)
         assert known is None or not known.status.is_terminal or known == node, (node_id, known, node)
     if before is not None and before.is_terminal:
@@ -152,6 +196,35 @@ def check_step(before: Execution | None, after: Execution, commit: e.Commit, gra
         assert before.archived_at is None
     if before is not None and before.cancel_requested_at is not None:
         assert after.cancel_requested_at == before.cancel_requested_at
+
+
+def check_undos(before: Execution | None, after: Execution, graph: Graph) -> None:
+    """One after the other, the last success first, after all others have ended, and all before the end."""
+    for undo_id, node_id in graph.undoes.items():
+        undo, node = after.nodes.get(undo_id), after.nodes.get(node_id)
+        if undo is None or node is None:
+            continue
+        if undo.undoes is not None:
+            assert after.cancel_requested_at is not None or after.fail_requested_at is not None
+            assert (undo.undoes, node.status) == (node_id, NodeStatus.SUCCEEDED)
+        has_begun = undo.undoes is not None
+        if has_begun and (before is None or before.nodes[undo_id].undoes is None):
+            others = [found for name, found in after.nodes.items() if name not in graph.undoes]
+            assert not any(found.status.is_live for found in others)
+            later = [
+                other_undo
+                for other_undo, other in graph.undoes.items()
+                if after.nodes[other].status is NodeStatus.SUCCEEDED
+                and (after.nodes[other].ended_at or 0) > (node.ended_at or 0)
+            ]
+            assert all(after.nodes[name].status.is_terminal for name in later), (undo_id, later)
+        if after.status in (ExecutionStatus.FAILED, ExecutionStatus.CANCELED):
+            assert (node.status is NodeStatus.SUCCEEDED) == has_begun, (undo_id, node)
+
+
+def held_bytes_of(state: Execution) -> int:
+    values = (state.input, state.result, *(message.data for message in state.messages))
+    return sum(map(json_size, values)) + sum(map(held_by, state.nodes.values()))
 
 
 def check_ends(state: Execution) -> None:
@@ -224,8 +297,9 @@ class Storm:
             lambda: c.ResumeNode(**node, resume_key=key, data=pick(OUTPUTS)),
             lambda: c.SucceedNode(**held, output=pick(OUTPUTS)),
             lambda: c.FailNode(**held),
+            lambda: c.SendMessage(actor=ANN, name="m", data=pick(OUTPUTS)),
         )
-        weights = (1, 2, 3, 2, 5, 8, 5, 6, 5, 5, 7, 7)
+        weights = (1, 2, 3, 2, 5, 8, 5, 6, 5, 5, 7, 7, 5)
         return self.random.choices(makers, weights)[0]()
 
     def look(self) -> None:
@@ -329,7 +403,9 @@ class Storm:
         return moved
 
     def _word_for(self, node_id: str, node: NodeState) -> c.Command | None:
-        if node.status is NodeStatus.WAITING:
+        if node.status is NodeStatus.WAITING and node.wake_at is None:
+            if node.message is not None and self.random.random() < 0.5:
+                return c.SendMessage(actor=ANN, name=node.message, data={"n": 5})
             return c.ResumeNode(actor=ANN, node_id=node_id, resume_key=node.wait_key)
         if node.status is NodeStatus.RUNNING and not self._is_carried_out(node_id, node):
             failed = self.random.random() < 0.3
@@ -341,7 +417,7 @@ class Storm:
 
     def _is_carried_out(self, node_id: str, node: NodeState) -> bool:
         """By a run of the orchestrator. What an outside worker says of its run is only a remark."""
-        own = run_id_of(self.life.state.execution_id, node_id, node.attempt)
+        own = run_id_of(self.life.state.execution_id, node_id, node.attempt, node.iteration)
         return node.run_id == own and own in self.life.runs
 
 

@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from support.programs import SCRIPTS, Programs
+from support.programs import Programs
 from support.waiting import PATIENCE_SEC
 
 
@@ -40,7 +40,7 @@ def open_shell(programs: Programs) -> Iterator[Shell]:
     with subprocess.Popen(
         ["timeout", str(4 * PATIENCE_SEC), "bash"],
         cwd=programs.directory,
-        env={**programs.environ, "PATH": f"{SCRIPTS}{os.pathsep}{os.environ['PATH']}"},
+        env={**programs.environ, "PATH": f"{programs.scripts}{os.pathsep}{programs.environ['PATH']}"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -32,6 +32,7 @@ from pyoco_server.domain.schedules.model import (
     Target,
     Tick,
     TickPage,
+    jitter_of,
     schedule_key,
     timing,
 )
@@ -82,6 +83,8 @@ ON_ITS_WAY_SEC = 60.0
 """Between a decision and its commit in the log: with slow calls, and frozen in between, perhaps twice."""
 LATE_SEC = 30.0
 """Once nothing is hurt any more: a lease that has to run out, a sweep, an AckWait."""
+TICK_LATE_SEC = 1.0
+"""Of a tick in a healthy world."""
 
 
 def template(template_id: str, steps: int) -> Template:
@@ -313,6 +316,7 @@ class ScheduleClients:
 
     def __init__(self) -> None:
         self.kept: set[str] = set()
+        self.healthy_ticks = 0
 
     async def act(self, ask: Ask, own: random.Random, name: str) -> None:
         await self._put(ask, own, name, "")
@@ -354,6 +358,7 @@ class ScheduleClients:
         schedules: Mapping[str, Schedule],
         pages: Mapping[str, TickPage],
         runs: Mapping[str, RunSnapshot],
+        healthy_since: float,
     ) -> Iterator[str]:
         yield from (f"{key}: acknowledged, and lost" for key in self.kept - schedules.keys())
         started: set[str] = set()
@@ -363,10 +368,22 @@ class ScheduleClients:
             ticks = [t for n in range(schedule.pages) for t in pages[schedule.page_key(n)].ticks]
             ticks += schedule.ticks
             yield from _badly_recorded(schedule, ticks)
+            yield from self._late(schedule, [tick for tick in ticks if tick.due_at > healthy_since])
             started |= {tick.run_id for tick in ticks if tick.run_id is not None}
         placed = {run.run_id for run in runs.values() if run.schedule_id is not None}
         yield from (f"{run_id}: its tick says that it was started" for run_id in started - placed)
         yield from (f"{run_id}: was started, and has no tick" for run_id in placed - started)
+
+    def _late(self, schedule: Schedule, ticks: list[Tick]) -> Iterator[str]:
+        """Ticks that wait for no run, and were not folded into one record."""
+        if schedule.definition.overlap not in (Overlap.ALLOW, Overlap.SKIP):
+            return
+        for tick in ticks:
+            if tick.count == 1 and not tick.manual:
+                self.healthy_ticks += 1
+                late = tick.fired_at - tick.due_at - jitter_of(schedule, tick.due_at)
+                if late > TICK_LATE_SEC:
+                    yield f"{schedule.key}: a tick was {late:.1f} s late in a healthy world"
 
 
 def _badly_recorded(schedule: Schedule, ticks: list[Tick]) -> Iterator[str]:

@@ -8,7 +8,7 @@ import asyncio
 import inspect
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -53,6 +53,7 @@ from pyoco_server.memory.stores import (
     MemoryStats,
     MemoryStore,
     MemoryTaskLogs,
+    MemoryValues,
     MemoryView,
     MemoryWheelHistory,
     MemoryWheels,
@@ -61,6 +62,7 @@ from pyoco_server.read_model.executions import SqliteExecutionIndex
 from pyoco_server.read_model.runs import SqliteRunIndex
 from pyoco_server.usecases.audit_trail import AuditTrail
 from pyoco_server.usecases.auth import ANONYMOUS
+from pyoco_server.usecases.concurrency import wait_at_most
 from pyoco_server.usecases.coordination import SharedClock
 from pyoco_server.usecases.events.definitions import ManageActions, ManageTemplates
 from pyoco_server.usecases.executions.create import ManageGraphs
@@ -155,14 +157,21 @@ class Process:
     def __init__(self, world: "World", name: str) -> None:
         self.world = world
         self.name = name
-        self.is_alive = True
         self.skew = world.chance.uniform(-300, 300)
+        self._dead = asyncio.Event()
         self._thawed = asyncio.Event()
         self._thawed.set()
 
     @property
+    def is_alive(self) -> bool:
+        return not self._dead.is_set()
+
+    @property
     def is_running(self) -> bool:
         return self.is_alive and self._thawed.is_set()
+
+    def die(self) -> None:
+        self._dead.set()
 
     def freeze(self, seconds: float) -> None:
         self.world.count(f"freeze {self.name[0]}")
@@ -174,7 +183,7 @@ class Process:
         world = self.world
         if world.hurts(world.odds.crash):
             world.count(f"kill {self.name[0]}")
-            self.is_alive = False
+            self.die()
         elif world.hurts(world.odds.crash):
             self.freeze(world.chance.uniform(1, 25))
         elif world.hurts(world.odds.crash):
@@ -188,6 +197,19 @@ class Process:
             grave = asyncio.get_running_loop().create_future()
             self.world.graves.append(grave)  # what waits here must not be cleaned up before the end
             await grave
+
+    async def next_of(self, items: AsyncIterator[Any]) -> Any:
+        """None: the end. The server closes what a dead process has open: others receive the items."""
+        item = asyncio.ensure_future(anext(items, None))
+        dead = asyncio.ensure_future(self._dead.wait())
+        try:
+            await asyncio.wait((item, dead), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            dead.cancel()
+            if not item.done():
+                item.cancel()
+        await self.while_alive()
+        return await item
 
     async def call(self, method: Callable[..., Awaitable[Any]], name: str, *args: Any, **options: Any) -> Any:
         world = self.world
@@ -246,8 +268,8 @@ class Port:
     def _reading(self, found: Callable[..., AsyncIterator[Any]], name: str) -> Callable[..., Any]:
         async def reading(*args: Any, **options: Any) -> AsyncIterator[Any]:
             await self._process.call(_nothing, name)
-            async for item in found(*args, **options):
-                await self._process.while_alive()
+            items = found(*args, **options)
+            while (item := await self._process.next_of(items)) is not None:
                 yield Port(self._process, item) if isinstance(item, MemoryTimer) else item
 
         return reading
@@ -264,13 +286,13 @@ class LateFeed:
     stale_sec = 0.0
     missed_sec = 0.0
 
-    async def follow(self, position: FeedPosition | None) -> AsyncIterator[Any]:
+    async def follow(self, position: FeedPosition | None) -> AsyncGenerator[Any, None]:
         world = self._process.world
         async for batch in self._target.follow(position):
             await self._process.step()
             await asyncio.sleep(world.delay())
             if self._is_withheld and world.hurts(0.4):
-                await asyncio.sleep(world.chance.uniform(3.0, 40.0))
+                await wait_at_most(world.healed, world.chance.uniform(3.0, 40.0))
             yield batch
 
 
@@ -491,6 +513,7 @@ class World:
         self.faults = Faults.of(self.seed) if self.forced is None else self.forced
         if self.faults.advisories_lost:  # a node may fail for it, and its execution
             self.levels = (1.0, 0.0, 0.0)
+        self.healed = asyncio.Event()
         self.healed_at = float("inf")
         self.longest_flow_sec = 15.0
         self._flows: dict[str, list[tuple[Process, Flow]]] = {}
@@ -526,6 +549,7 @@ class World:
             "dead_letters": MemoryDeadLetters(),
             "task_logs": MemoryTaskLogs(),
             "run_signals": MemorySignals(),
+            "values": MemoryValues(),
             "wheels": MemoryWheels("wheels"),
             "wheel_history": MemoryWheelHistory(),
             "flow_files": MemoryListedStore(wire.decode_flow_file, wire.decode_listed_flow_file),
@@ -605,7 +629,7 @@ class World:
     def _dismiss_workers(self) -> None:
         self._may_work.clear()
         for process in self._worker_processes:
-            process.is_alive = False
+            process.die()
 
     async def _manage_alone(self) -> None:
         """Whatever can end without workers has ended; then they come back, and have long work to do."""
@@ -655,6 +679,7 @@ class World:
             *(self._keep_schedule(n) for n in range(self.schedules)),
         )
         self.is_hurting = False
+        self.healed.set()
         self.healed_at = asyncio.get_running_loop().time()
         await self._end_schedules()
         if self.faults.workers_leave:
@@ -763,7 +788,7 @@ class World:
         except (NatsUnavailable, WorkerIdInUse, SideWorkEnded):
             self.count("restart w")  # as the command does: it ends, and somebody starts it again
         finally:
-            process.is_alive = False
+            process.die()
 
     async def _death_of(self, process: Process, work: "asyncio.Task[None] | None" = None) -> None:
         while process.is_alive and not (work is not None and work.done()):  # noqa: ASYNC110 - virtual
@@ -895,7 +920,8 @@ class World:
         schedules, pages = self.shared["schedules"], self.shared["tick_pages"]
         known = {key: wire.decode_schedule(data) for key, (data, _) in schedules._values.items()}
         filed = {key: wire.decode_tick_page(data) for key, (data, _) in pages._values.items()}
-        yield from self.schedule_clients.broken(known, filed, runs)
+        healthy_since = EPOCH + self.healed_at + AFTERMATH_SEC
+        yield from self.schedule_clients.broken(known, filed, runs, healthy_since)
 
     def _reversals(self) -> Iterator[str]:
         for run_id, writes in self.store.histories().items():

@@ -14,7 +14,7 @@ from pyoco_server.domain.executions.records import ExecutionRecord
 from pyoco_server.memory.queue import MemoryDelivery, MemoryMessage, MemoryQueue
 from pyoco_server.usecases.concurrency import read_all
 from pyoco_server.usecases.executions.repository import ExecutionRepository
-from pyoco_server.usecases.ports.runs import QueuedJob
+from pyoco_server.usecases.ports.queues import QueuedJob
 from pyoco_server.usecases.ports.stores import WrongRevision
 from pyoco_server.wiring.gateway import Levels
 from support.simulation import Faults, simulate

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.bulk import BulkAction, BulkRecord, BulkStatus
-from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason
+from pyoco_server.domain.dead_letters import DeadLetter, DlqReason
 from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.http_api.metrics import Metrics
 from pyoco_server.memory import MemoryGatewayBackend, open_memory_gateway_backend

@@ -11,6 +11,7 @@ from campaigns import CAMPAIGNS
 from figures import descendants_of, slope, taken_by
 from network_faults import a_node_is_cut_off
 from reports import FULL, SHORT, Report
+from support.programs import proc
 
 
 def test_the_page_is_made_of_the_results_that_are_kept() -> None:
@@ -55,6 +56,7 @@ def test_a_slope_is_told_per_hour_with_its_error() -> None:
 
 
 def test_a_process_takes_memory_and_files_and_one_that_has_gone_takes_none() -> None:
+    proc()
     mine = taken_by([1 << 22, *descendants_of(0)])
     assert mine.rss_mb > 0
     assert mine.processes > 0

@@ -90,7 +90,7 @@ def leaves(app: cyclopts.App, prefix: str = "") -> dict[str, cyclopts.App]:
     return found
 
 
-WITHOUT_OUTPUT = {"metrics", "up", "demo", "openapi"}
+WITHOUT_OUTPUT = {"metrics", "up", "demo", "mcp", "openapi", "value"}
 """Prometheus text, programs that stay, and one JSON document."""
 COMMANDS = {
     f"{app.name[0]} {name}": command

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.cli.client_runs import NOT_FOLLOWED, _print_submitted
+from pyoco_server.cli.client_params import NOT_FOLLOWED
+from pyoco_server.cli.client_runs import _print_submitted
 from pyoco_server.cli.output import print_json, print_json_line
 from pyoco_server.http_client import PyocoHttpClient
 

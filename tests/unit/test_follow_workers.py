@@ -1,7 +1,7 @@
 """F9: whether a worker is alive is not decided by comparing its clock with ours."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from msgspec.structs import replace
 
@@ -23,7 +23,7 @@ class Told:
     stale_sec = 0.0
     missed_sec = 0.0
 
-    async def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[WorkerRecord]]:
+    async def follow(self, position: FeedPosition | None) -> AsyncGenerator[FeedBatch[WorkerRecord], None]:
         yield FeedBatch(self._changes, FeedPosition("x", Revision(9)), is_reset=True, is_caught_up=True)
         await asyncio.Event().wait()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pyoco_server.domain.executions import graph_parts, graphs
-from pyoco_server.domain.executions.graph_parts import Retry
+from pyoco_server.domain.executions.graph_model import Retry
 from support.tables import every_row
 
 IN_TEXT = (Path(__file__).parents[2] / "docs/graphs.md").read_text()

@@ -200,7 +200,10 @@ def edge(**fields: str) -> Callable[[dict[str, Any]], None]:
             change("nodes.a b", {"type": "fork"}),
             "node 'a b': a node id must match [A-Za-z0-9_-]{1,64}",
         ),
-        (change("nodes.book.type", ...), "node book: type is missing; write one of task, wait, fork, join"),
+        (
+            change("nodes.book.type", ...),
+            "node book: type is missing; write one of task, wait, sleep, repeat, fork, join",
+        ),
         (change("nodes.book.type", "tsak"), "node book: type 'tsak' is unknown (did you mean 'task'?)"),
         (change("nodes.book.type", ["task"]), "node book: type \"['task']\" is unknown"),
         (change("nodes.extract.flwo", "x"), "node extract: unknown key 'flwo' (did you mean 'flow'?)"),
@@ -411,7 +414,7 @@ def test_all_problems_are_said_at_once_up_to_twenty() -> None:
     assert all(part in text for part in ("'flwo'", "node book: type", "edge nobody → book"))
     definition["nodes"] |= {f"n{i}": {"type": "x"} for i in range(25)}
     text = refusal(definition)
-    assert text.count("; write one of task, wait, fork, join") == 19
+    assert text.count("; write one of task, wait, sleep, repeat, fork, join") == 19
     assert text.endswith("; and 8 more")
 
 

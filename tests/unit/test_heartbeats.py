@@ -5,6 +5,7 @@ import heapq
 import itertools
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from pyoco_server.usecases.fleet import RegisterWorker
 from pyoco_server.usecases.ports.runs import WorkerStore
 from pyoco_server.usecases.ports.stores import Revision
 from pyoco_server.usecases.services.sweep import INTERVAL_SEC
+from pyoco_server.worker.figures import memory_bytes
 from pyoco_server.worker.heartbeats import HeartbeatPace
 from pyoco_server.worker.worker import EARLY_WRITES, Registration
 from support import virtual_time
@@ -167,3 +169,7 @@ def test_the_start_and_the_end_of_a_single_run_are_written_at_once() -> None:
     written = virtual_time.run(_presence(1 / 23, 69.0))
     for at in (23.0, 34.5, 46.0, 57.5):
         assert [time for time in written if 0 <= time - at < 0.1], written
+
+
+def test_a_system_that_does_not_show_its_processes_has_no_figure_of_memory(tmp_path: Path) -> None:
+    assert memory_bytes(tmp_path / "statm") is None

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from pyoco_server.usecases.runs.watch import WatchHub
 from pyoco_server.usecases.services.follow import FollowRuns
 from support.builders import NOW, a_snapshot
 from support.captured_logs import capture_logs
+from support.programs import proc
 from support.waiting import until
 
 
@@ -85,6 +86,8 @@ def test_more_gateways_than_files_and_a_path_of_no_use_cost_a_rebuild_at_the_nex
 
 
 def test_after_a_kill_the_file_is_used(tmp_path: Path) -> None:
+    """Only where it is known whether the system has started again."""
+    proc()
     path = tmp_path / "one" / "runs.sqlite"
     index = opened(path)
     put(index, 1, 2, 3)
@@ -103,7 +106,7 @@ def test_after_a_power_failure_the_file_is_not_used(tmp_path: Path, note: bytes)
     put(index, 1, 2, 3)
     left = left_by_a_kill(index, path, tmp_path / "two")
     if note == b"another boot":
-        boot = Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
+        boot = proc("sys/kernel/random/boot_id").read_bytes().strip()
         note = note_of(left).read_bytes().replace(boot, b"0" * len(boot))
     note_of(left).write_bytes(note)
     index = opened(left)
@@ -159,7 +162,7 @@ class History:
         self.runs = runs
         self.news = asyncio.Event()
 
-    async def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[RunSnapshot]]:
+    async def follow(self, position: FeedPosition | None) -> AsyncGenerator[FeedBatch[RunSnapshot], None]:
         start = FeedPosition("created", Revision(0 if position is None else position.last_revision))
         yield FeedBatch([], start, position is None, False, self.runs, Revision(self.runs))
         changes = [change(n) for n in range(start.last_revision + 1, self.runs + 1)]

@@ -1,7 +1,7 @@
 """The orchestrator between its ports: what was cut off is done in the end, whoever interrupts."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -248,7 +248,7 @@ class WithheldFeed:
         self.read = plain.read
         self.is_withheld = False
 
-    async def follow(self, after: FeedPosition | None) -> AsyncIterator[FeedBatch[LoggedCommit]]:
+    async def follow(self, after: FeedPosition | None) -> AsyncGenerator[FeedBatch[LoggedCommit], None]:
         async for batch in self._plain.follow(after):
             if self.is_withheld:
                 await asyncio.Event().wait()
@@ -311,3 +311,24 @@ def test_a_run_that_a_stale_state_does_not_know_is_not_cancelled() -> None:
         return run.value.status
 
     assert virtual_time.run(main()) is RunStatus.PENDING
+
+
+def test_a_sleep_goes_on_after_a_restart_of_the_server() -> None:
+    graph = {"id": "g", "nodes": {"night": {"type": "sleep", "for_sec": 7_200}}, "edges": []}
+
+    async def main() -> tuple[float, float]:
+        async with open_memory_gateway_backend(CONFIG) as backend:
+            async with orchestrating(backend, graph) as levels:
+                await levels.executions.create(NewExecution(graph_id="g", execution_id="e"), ANONYMOUS, ANN)
+                began = loop_time()
+                await asyncio.sleep(60.0)
+            async with another(backend) as elsewhere, orchestrating(elsewhere, graph) as levels:
+                state = await levels.executions.read.state("e", ANONYMOUS)
+                while state.status is ExecutionStatus.ACTIVE:
+                    await asyncio.sleep(5.0)
+                    state = await levels.executions.read.state("e", ANONYMOUS)
+                assert state.completed_at is not None
+                return began, state.completed_at
+
+    began, ended = virtual_time.run(main())
+    assert 7_200 <= ended - began < 7_260

@@ -6,11 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from pyoco_server.domain.runs.changes import (
+    Beat,
     Claim,
     Conclude,
     ConvergeCancel,
     GiveUp,
     Refusal,
+    Report,
     RequestCancel,
     decide,
     next_wait_sec,
@@ -132,6 +134,16 @@ def test_the_job_of_an_earlier_try_claims_nothing() -> None:
     late = Claim(Owner("worker-b", "instance-2", 2), 7, 1)
     assert decide(waiting, late, NOW + 2) is Refusal.EARLIER_TRY
     assert decide(claimed_again(waiting), late, NOW + 7) is Refusal.EARLIER_TRY
+
+
+def test_a_worker_that_executes_the_next_try_is_fenced_in_the_earlier_one() -> None:
+    """It has the same name in both: the first delivery of each job has the number 1."""
+    again = claimed_again(failed(running()))
+    assert again.owner == FIRST
+    late = Conclude(owner=FIRST, status=RunStatus.COMPLETED, try_number=1)
+    for change in (Beat(FIRST, 1), Report(FIRST, {}, {}, try_number=1), late):
+        assert decide(again, change, NOW + 7) is Refusal.FENCED
+        assert isinstance(decide(again, replace(change, try_number=2), NOW + 7), RunSnapshot)
 
 
 def test_a_job_that_is_given_up_ends_its_own_try_only() -> None:

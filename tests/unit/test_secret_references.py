@@ -91,6 +91,22 @@ def test_a_value_that_looks_like_a_reference_is_never_resolved_again(pieces: lis
     assert found == expected
 
 
+def test_values_beside_a_reference_are_not_copied() -> None:
+    large: list[Any] = [[[]]] * 10
+    given: dict[str, Any] = {
+        "large": large,
+        "nested": [{"escaped": "$${vars.a}"}, large],
+        "key": "${secrets.a}",
+    }
+    found, references = read(given)
+    assert found == {"large": large, "nested": [{"escaped": "${vars.a}"}, large], "key": "${secrets.a}"}
+    assert list(found) == list(given)
+    assert references == (Reference(("key",), 0, 12),)
+    assert found["large"] is large
+    assert found["nested"][1] is large
+    assert given["nested"][0] == {"escaped": "$${vars.a}"}, "the sender's own params have changed"
+
+
 def test_a_place_that_holds_no_reference_is_refused() -> None:
     """The sender of a job is untrusted."""
     for path in (("a",), ("b",), ("a", 0), ("a", "x")):

@@ -7,11 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import given, strategies as st
+from msgspec.structs import replace
 
 from pyoco_server.domain import codec
 from pyoco_server.domain.codec import Unreadable
 from pyoco_server.domain.runs.changes import Claim, decide
-from pyoco_server.domain.runs.model import Owner, RunSnapshot, RunStatus
+from pyoco_server.domain.runs.model import FailureKind, Owner, RunFailure, RunSnapshot, RunStatus, RunTry
 from pyoco_server.domain.stats.records import (
     MAX_ENTRIES,
     MAX_SERIES,
@@ -22,9 +23,11 @@ from pyoco_server.domain.stats.records import (
     RunEnd,
     StatsRecord,
     begun,
+    by_record,
+    counted_end,
     decode_run_end,
+    end_of,
     ended_at,
-    records_of,
     with_ends,
 )
 from pyoco_server.domain.stats.series import MAX_SHOWN, StatsBy, StatsQuery, series_of, stretch_of
@@ -81,7 +84,7 @@ def end(
     revision: int, at: float = NOW, status: RunStatus = RunStatus.COMPLETED, **changed: Any
 ) -> CountedEnd:
     fields = {"flow_name": "f", "tag": "cpu", "submitted_at": at - 3, "start_time": at - 2, "end_time": at}
-    return CountedEnd(revision, at, RunEnd(status=status, updated_at=at, **{**fields, **changed}))
+    return counted_end(revision, at, RunEnd(status=status, updated_at=at, **{**fields, **changed}))
 
 
 def count(record: StatsRecord | None) -> int:
@@ -138,9 +141,25 @@ def test_a_record_of_very_different_runs_fits_into_a_message() -> None:
 def test_an_end_belongs_to_a_minute_and_an_hour_while_these_are_kept() -> None:
     ended = end(1, tenant_id="acme")
     minute, hour = int(NOW // 60 * 60), int(NOW // 3600 * 3600)
-    assert records_of(ended, NOW) == [f"minute.acme.{minute}", f"hour.acme.{hour}"]
-    assert records_of(ended, NOW + 86_400) == [f"hour.acme.{hour}"]
-    assert records_of(ended, NOW + 90 * 86_400) == []
+    assert by_record([ended], NOW) == {f"minute.acme.{minute}": [ended], f"hour.acme.{hour}": [ended]}
+    assert by_record([ended], NOW + 86_400) == {f"hour.acme.{hour}": [ended]}
+    assert by_record([ended], NOW + 90 * 86_400) == {}
+
+
+def test_ends_of_an_hour_are_in_its_record_and_in_those_of_their_minutes() -> None:
+    hour = NOW // 3600 * 3600
+    ends = [
+        end(n, hour + at, tenant_id=of)
+        for n, (at, of) in enumerate([(1, "a"), (59, "a"), (60, "a"), (2, "b")])
+    ]
+    found = by_record(ends, NOW + 3600)
+    assert {key: [one.revision for one in some] for key, some in found.items()} == {
+        f"minute.a.{int(hour)}": [0, 1],
+        f"minute.a.{int(hour) + 60}": [2],
+        f"hour.a.{int(hour)}": [0, 1, 2],
+        f"minute.b.{int(hour)}": [3],
+        f"hour.b.{int(hour)}": [3],
+    }
 
 
 # What is counted of a run
@@ -148,6 +167,29 @@ def test_an_end_belongs_to_a_minute_and_an_hour_while_these_are_kept() -> None:
 
 def snapshot_as_end(run: RunSnapshot) -> RunEnd:
     return decode_run_end(codec.encode(run))
+
+
+def test_a_run_is_counted_the_same_whether_its_message_or_its_snapshot_was_read() -> None:
+    failure = RunFailure(kind=FailureKind.ERROR, message="it failed")
+    fields: dict[str, Any] = {
+        "flow_name": "etl",
+        "updated_at": NOW + 9,
+        "tag": "gpu",
+        "tenant_id": "acme",
+        "attempt": 2,
+        "submitted_at": NOW,
+        "start_time": NOW + 5,
+        "end_time": NOW + 8,
+        "not_before": NOW + 1,
+        "waited_sec": 3.0,
+        "tries": (RunTry(n=1, started_at=NOW, ended_at=NOW + 1, worker_id="w", failure=failure),),
+        "retried_as": "another",
+    }
+    assert {*fields, "status"} == set(RunEnd.__struct_fields__)
+    run = a_snapshot(RunStatus.FAILED, **fields)
+    found = end_of(run)
+    assert {name: getattr(found, name) for name in fields} == fields
+    assert replace(found, tries=()) == replace(snapshot_as_end(run), tries=())
 
 
 def test_the_wait_ends_with_the_first_start_and_leaves_out_a_delay() -> None:

@@ -3,8 +3,8 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 from typing import Any
 
 import pytest
@@ -23,8 +23,10 @@ from pyoco_server.domain.stats.series import StatsQuery, series_of
 from pyoco_server.errors import NotCountedYet
 from pyoco_server.http_api.metrics import Metrics
 from pyoco_server.memory.stores import MemoryStats, MemoryStore
+from pyoco_server.usecases.concurrency import cancelled
 from pyoco_server.usecases.ports.stores import Change, FeedBatch, FeedPosition, Revision
-from pyoco_server.usecases.stats.count import POSITION, CountedEnds, CountEnds
+from pyoco_server.usecases.services.shared_feed import JoinedFeed, SharedFeed
+from pyoco_server.usecases.stats.count import POSITION, CountedEnds, CountEnds, ends_in
 from support.builders import NOW, a_snapshot
 from support.crashes import Fuse, Fused, Killed
 from support.seeds import shares
@@ -57,30 +59,47 @@ class RunBucket:
 
     stale_sec = missed_sec = 0.0
 
-    async def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[RunEnd]]:
+    async def follow(self, position: FeedPosition | None) -> AsyncGenerator[FeedBatch[RunSnapshot], None]:
         is_reset = position is None or position.stream_created != self.created or self._chance.random() < 0.2
         seen = 0 if is_reset or position is None else position.last_revision
         horizon = Revision(self.revision if is_reset else 0)
         yield FeedBatch([], self._at(seen), is_reset, is_caught_up=False, horizon=horizon)
         while True:
-            changes = [change for change in self._changes() if change.revision > seen]
-            changes = changes[: self._chance.randint(1, 4)]
+            left = [change for change in self._changes() if change.revision > seen]
+            changes = left[: self._chance.randint(1, 4)]
             if not changes:
                 self._news.clear()
                 await self._news.wait()
                 continue
             await asyncio.sleep(self._chance.random() / 10)
             seen = changes[-1].revision
-            yield FeedBatch(changes, self._at(seen), is_reset=False, is_caught_up=False)
+            yield FeedBatch(changes, self._at(seen), is_reset=False, is_caught_up=changes == left)
 
     def _at(self, seen: int) -> FeedPosition:
         return FeedPosition(self.created, Revision(seen))
 
-    def _changes(self) -> list[Change[RunEnd]]:
+    def _changes(self) -> list[Change[RunSnapshot]]:
         found = sorted((revision, key, run) for key, (revision, run) in self._last.items())
-        return [
-            Change(key, Revision(at), None if run is None else _as_end(run), None) for at, key, run in found
-        ]
+        return [Change(key, Revision(at), run, None) for at, key, run in found]
+
+
+class EndsAlone:
+    """The same, as a counting gateway reads it by itself."""
+
+    stale_sec = missed_sec = 0.0
+
+    def __init__(self, runs: RunBucket) -> None:
+        self._runs = runs
+
+    async def follow(self, position: FeedPosition | None) -> AsyncGenerator[FeedBatch[RunEnd], None]:
+        async for batch in self._runs.follow(position):
+            changes = [
+                Change(one.key, one.revision, None if one.value is None else _as_end(one.value), None)
+                for one in batch.changes
+            ]
+            yield FeedBatch(
+                changes, batch.position, batch.is_reset, batch.is_caught_up, horizon=batch.horizon
+            )
 
 
 def _as_end(run: RunSnapshot) -> RunEnd:
@@ -126,14 +145,31 @@ class World:
         records, positions = (
             _Slow(Fused(port, fuse), self.chance) for port in (self.records, self.positions)
         )
+        shared = SharedFeed(self.runs)
         count = CountEnds(
-            feed=self.runs,
+            feed=JoinedFeed(shared, EndsAlone(self.runs), ends_in, max_kept=self.chance.choice([2, 1000])),
             records=records,
             positions=positions,
             clock=lambda: NOW,
             meter=Metrics(),
         )
-        return asyncio.ensure_future(count.run())
+        return asyncio.ensure_future(self._living(count, shared))
+
+    async def _living(self, count: CountEnds, shared: SharedFeed[RunSnapshot]) -> None:
+        """It reads the runs for its index, too."""
+        reading = asyncio.ensure_future(self._keep_reading(shared))
+        try:
+            await count.run()
+        finally:
+            await cancelled(reading)
+
+    async def _keep_reading(self, shared: SharedFeed[RunSnapshot]) -> None:
+        """Its index is lost now and then: it begins again."""
+        while True:
+            async with aclosing(shared.follow(None)) as batches:
+                async for _ in batches:
+                    if self.chance.random() < 0.05:
+                        break
 
     async def finished(self, counting: "asyncio.Future[None]") -> bool:
         """Whether it counted everything; False: it died."""

@@ -9,7 +9,8 @@ from pyoco_server.errors import NatsUnavailable, PyocoServerError, RequestTooLar
 from pyoco_server.memory import MemoryBackend, open_memory_backend
 from pyoco_server.memory.queue import MemoryQueue
 from pyoco_server.memory.stores import MemoryStore
-from pyoco_server.usecases.ports.runs import JobQueue, RunStore
+from pyoco_server.usecases.ports.queues import JobQueue
+from pyoco_server.usecases.ports.runs import RunStore
 from pyoco_server.usecases.ports.stores import Revision, WrongRevision
 from pyoco_server.usecases.runs.submit import SubmitRun
 from support.builders import NOW, RUN_ID, a_job, a_snapshot, a_submission

@@ -76,11 +76,12 @@ def closure(*modules: str) -> set[Path]:
 
 
 CONTENT = closure("pyoco_server.http_client", "pyoco_server.cli.client")
+DATA = {"pyoco_server/py.typed", "pyoco_server/cli/help.ja.json"}
 
 
 def test_the_wheel_contains_what_the_client_imports_and_nothing_else() -> None:
     listed: dict[str, str] = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
-    wanted = {file.relative_to(SOURCE).as_posix() for file in CONTENT} | {"pyoco_server/py.typed"}
+    wanted = {file.relative_to(SOURCE).as_posix() for file in CONTENT} | DATA
     assert set(listed.values()) == wanted
     assert all(source == f"../src/{target}" for source, target in listed.items())
 

@@ -33,7 +33,8 @@ from pyoco_server.domain.values import (
     to_json,
     to_preview,
 )
-from pyoco_server.engine.tasks import MAX_TEXT, RecordBudget, described, result_of
+from pyoco_server.engine.tasks import MAX_TEXT, described
+from pyoco_server.engine.values import RecordBudget, ValueRoom, result_of
 from pyoco_server.errors import InvalidRequest, RequestTooLarge
 from support.tables import every_row
 
@@ -266,7 +267,7 @@ def test_what_is_not_a_number_becomes_null_and_is_listed_with_its_place() -> Non
 
 
 def test_warnings_are_bounded() -> None:
-    result = result_of({"t": [math.nan] * 5_000}, ROOM)
+    result = result_of({"t": [math.nan] * 5_000}, ValueRoom())
     assert result.value == {"t": [None] * 5_000}
     assert result.warnings[0] == "task 't' returned NaN at output[0]: null instead"
     assert len(result.warnings) == MAX_WARNINGS + 1

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pyoco_server.domain import codec
+from pyoco_server.domain.dead_letters import DeadLetter, DlqReason
 from pyoco_server.domain.fleet import WorkerState
-from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason, Job
+from pyoco_server.domain.runs.jobs import Job
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus, TaskRecord, TaskState
 from pyoco_server.errors import InvalidJob
 from support.builders import NOW, OWNER, RUN_ID, a_job, a_snapshot, a_worker

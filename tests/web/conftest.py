@@ -48,7 +48,7 @@ def chromium() -> str:
 @pytest.fixture(scope="module")
 def site(built: Path, chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A server with a worker, for the tests of a file; a file that needs other settings defines its own."""
-    with running_site(tmp_path_factory.mktemp("site")) as running:
+    with running_site(tmp_path_factory.mktemp("site"), PYOCO_VALUE_MAX_BYTES="500000") as running:
         yield running
 
 

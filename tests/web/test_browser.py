@@ -190,7 +190,7 @@ def test_a_run_shows_its_warnings_and_that_its_result_is_missing(
     """D22"""
     run_id = site.finished("warned")
     with page_of(browser, site, f"#/runs/{run_id}?tab=output", language=language) as page:
-        expect(page.get_by_role("region", name=heading)).to_contain_text("more than 1,000,001 bytes as JSON")
+        expect(page.get_by_role("region", name=heading)).to_contain_text("at most 500,000 bytes are kept")
         expect(page.get_by_text(text)).to_be_visible()
         keep(page, f"warnings-{language}")
 

@@ -168,7 +168,7 @@ def test_a_delayed_run_counts_down_and_starts_by_itself(browser: Browser, site: 
     with page_of(browser, site, f"#/runs/{later}") as page:
         notice = page.locator(".notice.starts")
         expect(notice).to_contain_text(re.compile(r"Starts in 1h (30|2\d)m"))
-        expect(page.get_by_text("Waiting for a worker")).to_have_count(0)
+        expect(page.get_by_text("No live worker")).to_have_count(0)
         keep(page, "run-delayed")
     with page_of(browser, site, "#/runs") as page:
         expect(page.locator(f'[data-run="{later}"]')).to_contain_text(re.compile(r"Starts in 1h (30|2\d)m"))

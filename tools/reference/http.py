@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 _HEAD = """# HTTP
 
-All routes of a gateway. Every gateway serves the same list at `/docs`, and for programs at `/openapi.json`.
+All routes of a gateway. Every gateway serves the same list at `/docs`, and as OpenAPI at `/openapi.json`.
 Errors have the [error body](errors.md). With API keys enabled, a request needs one in the header `X-API-Key`,
 with the [scope](../how-to/api-keys.md#scopes) of the route. Changes are recorded in the
 [audit trail](../how-to/audit.md).

@@ -6,6 +6,7 @@ import {
   type Definition,
   framesOf,
   idIn,
+  isAsking,
   lookOf,
   picture,
   problemsIn,
@@ -102,11 +103,11 @@ describe("time travel", () => {
     expect(toneOfEvent("NODE_READY")).toBe("quiet");
   });
 
-  it("has a word for each of the 24 types of events, and leaves a newer one as it is", () => {
+  it("has a word for each type of events, and leaves a newer one as it is", () => {
     const words = Object.keys(en)
       .filter((key) => key.startsWith("event."))
       .map((key) => key.slice("event.".length));
-    expect(words).toHaveLength(24);
+    expect(words).toHaveLength(25);
     expect(words.every(isKnown)).toBe(true);
     expect(isKnown("NODE_PAUSED")).toBe(false);
   });
@@ -222,6 +223,24 @@ describe("the picture of a graph", () => {
       "open",
     ]);
     expect(lookOf("IDLE")).toBe("UNREACHED");
+  });
+
+  it("leads from a node to the one that undoes it, taken once it has begun to", () => {
+    const plan = { id: "g", nodes: { a: { type: "task", undo: "b" }, b: { type: "task" } }, edges: [] } as const;
+    const undo = (state: unknown) =>
+      picture({ ...plan, edges: [] }, state as never, (kind) => kind, "", "undo").edges.map((edge) => [
+        edge.from,
+        edge.to,
+        edge.label,
+        edge.fate,
+      ]);
+    expect(undo(null)).toEqual([["a", "b", "undo", "open"]]);
+    expect(undo({ nodes: { b: { status: "RUNNING", undoes: "a" } } })).toEqual([["a", "b", "undo", "taken"]]);
+  });
+
+  it("asks for nobody while a node sleeps", () => {
+    expect(isAsking({ status: "WAITING", wake_at: null })).toBe(true);
+    expect(isAsking({ status: "WAITING", wake_at: 5 })).toBe(false);
   });
 
   it("knows a graph's kinds of nodes", () => {

@@ -12,7 +12,7 @@ __all__ = ["Message", "Text", "language"]
 
 
 class Message(str):
-    """A text in the user's language; `en` is the English text for programs."""
+    """A text in the user's language; `en` is the same in English, for JSON."""
 
     __slots__ = ("en",)
     en: str

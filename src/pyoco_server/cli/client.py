@@ -20,12 +20,14 @@ from pyoco_server.cli import (
     client_events,
     client_executions,
     client_flows,
+    client_graphs,
     client_operations,
     client_runs,
     client_schedules,
     client_secrets,
     client_texts as texts,
 )
+from pyoco_server.cli.client_params import FOR_NOW, Pause
 from pyoco_server.cli.failures import facts_of, fail, reporting_failures, run_app, with_message
 from pyoco_server.cli.output import AS_JSON, Client, Columns, Flag, Shown, fail_http, note, server_url
 from pyoco_server.cli.run_view import duration
@@ -279,24 +281,9 @@ def _queue_row(queue: Queue) -> dict[str, Any]:
 
 
 @queues_app.command
-def pause(
-    tag: Tag,
-    *,
-    reason: str | None = None,
-    until: str | None = None,
-    shown: Shown = AS_JSON,
-    client: Client,
-) -> None:
-    """Pause a queue: workers take no more runs of the tag. Active runs go on.
-
-    Parameters
-    ----------
-    reason
-        Reason, shown with the queue and its runs.
-    until
-        When the pause ends by itself, e.g. 2026-12-01T02:00+09:00. Default: when it is resumed.
-    """
-    shown.one(client.pause_queue(tag, reason, until), "tag")
+def pause(tag: Tag, *, wanted: Pause = FOR_NOW, shown: Shown = AS_JSON, client: Client) -> None:
+    """Pause a queue: workers take no more runs of the tag. Active runs go on."""
+    shown.one(client.pause_queue(tag, wanted.reason, wanted.until), "tag")
 
 
 @queues_app.command
@@ -331,7 +318,7 @@ PARTS: tuple[Mapping[str, Any], ...] = (
 for part in PARTS:
     for name, command in part.items():
         app.command(command, name=name)
-app.command(client_executions.graphs_app)
+app.command(client_graphs.app)
 app.command(queues_app)
 app.command(client_executions.app)
 app.command(client_schedules.app)
@@ -340,6 +327,7 @@ app.command(client_flows.limits_app)
 app.command(client_admin.app)
 app.command(client_operations.letters_app)
 app.command(client_operations.bulk_app)
+app.command(client_operations.value)
 app.command(client_secrets.secrets_app)
 app.command(client_secrets.variables_app)
 app.command(client_alerts.alerts_app)

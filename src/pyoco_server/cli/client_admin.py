@@ -5,6 +5,7 @@ from typing import Any
 import cyclopts
 
 from pyoco_server.cli import client_texts as texts
+from pyoco_server.cli.client_params import listed
 from pyoco_server.cli.output import AS_JSON, Client, Columns, Cursor, Limit, Shown
 
 app = cyclopts.App(name="api-keys", help="Manage the API keys of your tenant.")
@@ -37,7 +38,7 @@ def create(
     description
         What the key is for.
     """
-    wanted = [scope.strip() for scope in scopes.split(",") if scope.strip()]
+    wanted = listed(scopes)
     created = client.api_keys.create(wanted, expires_at=_time(expires_at), description=description)
     shown.one(created, "api_key")
 

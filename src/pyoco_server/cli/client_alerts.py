@@ -6,10 +6,9 @@ from typing import Annotated, Literal
 import cyclopts
 from cyclopts import Parameter
 
-from pyoco_server.cli import client_operations_texts as texts
-from pyoco_server.cli.client_params import read_named_definition
+from pyoco_server.cli import client_texts as texts
+from pyoco_server.cli.client_params import put_definition
 from pyoco_server.cli.output import AS_JSON, Client, Columns, Cursor, Limit, Shown
-from pyoco_server.errors import InvalidCliInput
 
 alerts_app = cyclopts.App(name="alerts", help="Send messages when something happens.")
 channels_app = cyclopts.App(name="channels", help="Where the messages of alerts go: webhooks, chats, e-mail.")
@@ -36,11 +35,7 @@ def put_alert(file: Path, *, name: str | None = None, shown: Shown = AS_JSON, cl
     name
         Alert name. Default: the name in the file, else the file name without extension.
     """
-    wanted, definition = read_named_definition(file, "on", texts.NO_KINDS, name)
-    try:
-        shown.one(client.alerts.put(wanted, **definition), "name")
-    except TypeError as error:
-        raise InvalidCliInput(f"{file}: {error}") from error
+    shown.one(put_definition(client.alerts.put, file, "on", texts.NO_KINDS, name), "name")
 
 
 @alerts_app.command(name="list")
@@ -73,8 +68,7 @@ def put_channel(file: Path, *, name: str | None = None, shown: Shown = AS_JSON, 
     name
         Channel name. Default: the name in the file, else the file name without extension.
     """
-    wanted, definition = read_named_definition(file, "type", texts.NO_TYPE, name)
-    shown.one(client.channels.put(wanted, **definition), "name")
+    shown.one(put_definition(client.channels.put, file, "type", texts.NO_TYPE, name), "name")
 
 
 @channels_app.command(name="list")

@@ -1,4 +1,4 @@
-"""Commands for executions and graphs, and the inbox: `waits` and `resume`."""
+"""Commands for executions, and the inbox: `waits` and `resume`."""
 
 import sys
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ import cyclopts
 from cyclopts import Parameter
 
 from pyoco_server.cli import client_texts as texts
+from pyoco_server.cli.client_graphs import GraphId
 from pyoco_server.cli.client_params import read_params
 from pyoco_server.cli.failures import FAILED, report_failure, wants_json
 from pyoco_server.cli.output import (
@@ -28,8 +29,7 @@ from pyoco_server.cli.output import (
     printable,
 )
 from pyoco_server.domain.inputs import Refused, decode_json
-from pyoco_server.domain.strict_yaml import graph_definition
-from pyoco_server.errors import InvalidCliInput, InvalidRequest
+from pyoco_server.errors import InvalidCliInput
 
 app = cyclopts.App(name="executions", help="Start, watch and control graph executions.")
 
@@ -48,7 +48,6 @@ _WAITS = Columns(
     ("deadline", "wait_key", "waiting_at"),
 )
 ExecutionId = Annotated[str, Parameter(help="Execution id.")]
-GraphId = Annotated[str, Parameter(help="Graph id.")]
 Reason = Annotated[str | None, Parameter(help="Reason, stored with the execution.")]
 
 
@@ -300,6 +299,31 @@ def command(
     _show(answer, shown)
 
 
+@app.command
+def message(
+    execution_id: ExecutionId,
+    name: str,
+    *,
+    data: str | None = None,
+    idempotency_key: str | None = None,
+    shown: Shown = AS_JSON,
+    client: Client,
+) -> None:
+    """Send a message to a node that waits for it; one that comes early is kept.
+
+    Parameters
+    ----------
+    name
+        Name of the message.
+    data
+        Its data as JSON; becomes the output of the node.
+    idempotency_key
+        Idempotency key; repeated calls with the same key take effect once.
+    """
+    answer = client.executions.send_message(execution_id, name, _json(data), idempotency_key=idempotency_key)
+    shown.one(answer, "sequence")
+
+
 def waits(*, cursor: Cursor = None, limit: Limit = 50, shown: Shown = AS_JSON, client: Client) -> None:
     """List nodes waiting for a person, oldest first."""
     page = client.executions.waits(cursor, limit)
@@ -364,68 +388,3 @@ def _details(event: dict[str, Any]) -> str:
 
 
 COMMANDS = {"waits": waits, "resume": resume}
-
-
-# Graphs
-
-graphs_app = cyclopts.App(name="graphs", help="Register and inspect graphs.")
-
-_GRAPHS = Columns(
-    ("graph_id",),
-    ("graph_id", "version", "nodes", "registered_at", "registered_by"),
-    ("registered_by", "registered_at", "nodes"),
-)
-
-
-@graphs_app.command
-def put(
-    file: Path,
-    *,
-    graph_id: Annotated[str | None, Parameter(name="--id")] = None,
-    shown: Shown = AS_JSON,
-    client: Client,
-) -> None:
-    """Register a graph as its next version; an unchanged graph keeps its version.
-
-    Parameters
-    ----------
-    file
-        Graph definition: YAML, or JSON if named *.json.
-    graph_id
-        Graph id. Default: the id in the file, else the file name without extension.
-    """
-    if not file.is_file():
-        raise InvalidCliInput(texts.NO_SUCH_FILE(path=file))
-    definition = read_graph(file)
-    wanted = graph_id or definition.get("id") or file.stem
-    shown.one(client.put_graph(str(wanted), definition), "graph_id")
-
-
-def read_graph(file: Path) -> dict[str, Any]:
-    content_type = "application/json" if file.suffix.lower() == ".json" else "application/yaml"
-    try:
-        return graph_definition(file.read_bytes(), content_type)
-    except InvalidRequest as error:
-        raise InvalidCliInput(f"{file}: {error.detail}") from error
-
-
-@graphs_app.command(name="get")
-def get_graph(
-    graph_id: GraphId, *, version: int | None = None, shown: Shown = AS_JSON, client: Client
-) -> None:
-    """Print a graph.
-
-    Parameters
-    ----------
-    version
-        Graph version. Default: the latest.
-    """
-    shown.one(client.get_graph(graph_id, version), "graph_id")
-
-
-@graphs_app.default
-@graphs_app.command(name="list")
-def list_graphs(*, limit: Limit = 50, cursor: Cursor = None, shown: Shown = AS_JSON, client: Client) -> None:
-    """List the latest version of each graph."""
-    page: Any = client.list_graphs(cursor, limit)
-    shown.page(page, _GRAPHS, texts.NO_GRAPHS)

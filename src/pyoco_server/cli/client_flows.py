@@ -8,7 +8,7 @@ import cyclopts
 from cyclopts import Parameter
 
 from pyoco_server.cli import client_texts as texts
-from pyoco_server.cli.client_params import read_document, read_named_definition
+from pyoco_server.cli.client_params import FOR_NOW, Pause, put_definition, read_document
 from pyoco_server.cli.output import AS_JSON, Client, Columns, Cursor, Limit, Shown
 from pyoco_server.cli.run_view import duration
 from pyoco_server.errors import InvalidCliInput
@@ -90,24 +90,9 @@ def set_flow(  # noqa: PLR0913 - one option per default
 
 
 @app.command
-def pause(
-    name: FlowName,
-    *,
-    reason: str | None = None,
-    until: str | None = None,
-    shown: Shown = AS_JSON,
-    client: Client,
-) -> None:
-    """Pause a flow: its runs are accepted and wait.
-
-    Parameters
-    ----------
-    reason
-        Reason, shown with the runs that wait.
-    until
-        When the pause ends by itself, e.g. 2026-12-01T02:00+09:00. Default: when it is resumed.
-    """
-    shown.one(client.flows.pause(name, reason, until), "flow")
+def pause(name: FlowName, *, wanted: Pause = FOR_NOW, shown: Shown = AS_JSON, client: Client) -> None:
+    """Pause a flow: its runs are accepted and wait."""
+    shown.one(client.flows.pause(name, wanted.reason, wanted.until), "flow")
 
 
 @app.command
@@ -153,11 +138,7 @@ def put_limit(file: Path, *, name: str | None = None, shown: Shown = AS_JSON, cl
     name
         Limit name. Default: the name in the file, else the file name without extension.
     """
-    wanted, definition = read_named_definition(file, "match", texts.NO_MATCH, name)
-    try:
-        shown.one(client.limits.put(wanted, **definition), "name")
-    except TypeError as error:
-        raise InvalidCliInput(f"{file}: {error}") from error
+    shown.one(put_definition(client.limits.put, file, "match", texts.NO_MATCH, name), "name")
 
 
 @limits_app.command(name="list")

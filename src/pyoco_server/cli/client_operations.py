@@ -1,12 +1,13 @@
 """Commands for dead letters, bulk operations, deletes and statistics."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import cyclopts
 from cyclopts import Parameter
 
-from pyoco_server.cli import client_operations_texts as texts
+from pyoco_server.cli import client_texts as texts
 from pyoco_server.cli.output import (
     AS_JSON,
     Client,
@@ -16,6 +17,7 @@ from pyoco_server.cli.output import (
     Limit,
     Quiet,
     Shown,
+    print_json,
     print_json_line,
     printable,
 )
@@ -308,3 +310,22 @@ def _row(key: str, point: Mapping[str, Any]) -> dict[str, Any]:
 
 
 COMMANDS = {"stats": stats, "delete": delete_run, "worker-delete": delete_worker}
+
+
+# Large values
+
+
+def value(reference: str, *, file: Path | None = None, client: Client) -> None:
+    """Print a large value of a run as JSON.
+
+    Parameters
+    ----------
+    reference
+        The text of its `$ref`: sha256:…
+    file
+        Save it in this file instead.
+    """
+    if file is None:
+        print_json(client.get_value(reference))
+    else:
+        client.download_value(reference, file)

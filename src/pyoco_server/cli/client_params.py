@@ -1,21 +1,24 @@
-"""What a run is given on the command line: its params, and when it starts.
+"""What commands share: params and times of runs, waiting for their end, pauses, definitions in files.
 
 Params come from a file, a JSON text and key=value pairs; later sources override earlier ones.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from cyclopts import Parameter
 
 from pyoco_server.cli import Text, client_texts as texts
+from pyoco_server.cli.output import Flag
 from pyoco_server.domain.inputs import Refused, decode_json, read_json
 from pyoco_server.domain.strict_yaml import YamlKind, decode, read_yaml
 from pyoco_server.errors import InvalidCliInput, InvalidRequest
 from pyoco_server.http_client.options import RunOptions, options_of
+
+T = TypeVar("T")
 
 MAX_NODES = 100_000
 """Limit for a YAML file; above the limit for the params of a run."""
@@ -81,8 +84,24 @@ def _from_pair(pair: str) -> tuple[str, Any]:
         return key, text
 
 
-def read_named_definition(
-    file: Path, needed: str, problem: Text, given: str | None, field: str = "name"
+def listed(text: str) -> list[str]:
+    """What is separated by commas."""
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def put_definition(
+    put: Callable[..., T], file: Path, needed: str, problem: Text, given: str | None, field: str = "name"
+) -> T:
+    """Create or change what a file defines, with a call of the client."""
+    name, definition = _named_definition(file, needed, problem, given, field)
+    try:
+        return put(name, **definition)
+    except TypeError as error:  # a field that the call does not have
+        raise InvalidCliInput(f"{file}: {error}") from error
+
+
+def _named_definition(
+    file: Path, needed: str, problem: Text, given: str | None, field: str
 ) -> tuple[str, dict[str, Any]]:
     """The name and the definition without it: `given`, else `field` in the file, else the file's name."""
     if not file.is_file():
@@ -132,3 +151,33 @@ class Timing:
 
 
 NOW = Timing()
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Following:
+    """Options for waiting for a submitted run."""
+
+    wait: Flag = False
+    """Wait until the run ends; exit code 0 if it completed."""
+
+    timeout_sec: float | None = None
+    """With --wait: timeout in seconds."""
+
+
+NOT_FOLLOWED = Following()
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Pause:
+    """Options for a pause."""
+
+    reason: str | None = None
+    """Reason, shown with the runs that wait."""
+
+    until: str | None = None
+    """When the pause ends by itself, e.g. 2026-12-01T02:00+09:00. Default: when it is resumed."""
+
+
+FOR_NOW = Pause()

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, cast
 from cyclopts import Parameter
 
 from pyoco_server.cli import client_texts as texts, language
-from pyoco_server.cli.client_params import NOW, Timing, read_params
+from pyoco_server.cli.client_params import NOT_FOLLOWED, NOW, Following, Timing, listed, read_params
 from pyoco_server.cli.failures import FAILED
 from pyoco_server.cli.output import (
     AS_JSON,
@@ -77,21 +77,6 @@ ALL_RUNS = RunFilters()
 RunId = Annotated[str, Parameter(help="Run id.")]
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class Following:
-    """Options for waiting for a submitted run."""
-
-    wait: Flag = False
-    """Wait until the run ends; exit code 0 if it completed."""
-
-    timeout_sec: float | None = None
-    """With --wait: timeout in seconds."""
-
-
-NOT_FOLLOWED = Following()
-
-
 def submit(  # noqa: PLR0913 - the options of the contract
     flow_name: str,
     *,
@@ -129,7 +114,7 @@ def submit(  # noqa: PLR0913 - the options of the contract
         flow_name,
         read_params(params_file, params, param or []),
         tag,
-        _list(tags),
+        None if tags is None else listed(tags),
         idempotency_key=idempotency_key,
         **timing.options(),
     )
@@ -429,10 +414,6 @@ def _print_submitted(
         return follow_to_end(client, submitted["run_id"], following.timeout_sec, shown)
     shown.one(submitted, "run_id")
     return 0
-
-
-def _list(text: str | None) -> list[str] | None:
-    return None if text is None else [item.strip() for item in text.split(",") if item.strip()]
 
 
 COMMANDS = {

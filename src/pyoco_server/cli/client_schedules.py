@@ -10,8 +10,8 @@ import cyclopts
 from cyclopts import Parameter
 
 from pyoco_server.cli import client_texts as texts
-from pyoco_server.cli.client_executions import read_graph
-from pyoco_server.cli.client_params import read_document, read_named_definition
+from pyoco_server.cli.client_graphs import read_graph
+from pyoco_server.cli.client_params import put_definition, read_document
 from pyoco_server.cli.output import AS_JSON, Client, Columns, Cursor, Flag, Limit, Shown, note
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.http_client import PyocoError
@@ -48,8 +48,8 @@ def put(
     schedule_id
         Schedule id. Default: the id in the file, else the file name without extension.
     """
-    wanted, definition = read_named_definition(file, "target", texts.NO_TARGET, schedule_id, "id")
-    shown.one(client.schedules.put(wanted, **definition), "id")
+    put = client.schedules.put
+    shown.one(put_definition(put, file, "target", texts.NO_TARGET, schedule_id, "id"), "id")
 
 
 @app.command(name="list")

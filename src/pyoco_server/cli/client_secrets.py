@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import cyclopts
 from cyclopts import Parameter
 
-from pyoco_server.cli import client_operations_texts as texts
+from pyoco_server.cli import client_texts as texts
 from pyoco_server.cli.output import AS_JSON, Client, Columns, Cursor, Flag, Limit, Shown
 from pyoco_server.errors import InvalidCliInput
 

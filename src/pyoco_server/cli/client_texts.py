@@ -244,57 +244,6 @@ NO_TASKS = Text(en="no tasks yet", ja="タスクはまだありません")
 
 # Help in Japanese
 
-HELP_JA = {
-    "Print those of this worker, as of its last heartbeat.": "このworkerのメトリクスを表示します（最後のハートビート時点）。",
-    "Print the cause only, e.g. no_worker.": "原因の名前だけを表示します。例: no_worker",
-    "Explain why a run waits or failed, and what to do.": "runが待機・失敗した理由と対処方法を表示します。",
-    "Do not start before this time, e.g. 2026-12-01T02:00+09:00.": (
-        "この時刻より前には開始しません。例: 2026-12-01T02:00+09:00"
-    ),
-    "Do not start before this time has passed, e.g. 90, 10m or 1h30m.": (
-        "この時間が経過するまで開始しません。例: 90、10m、1h30m"
-    ),
-    "Fail if no worker has started the run in this time.": (
-        "この時間内にworkerが開始しなければ、runを失敗にします。"
-    ),
-    "Timeout of each try, e.g. 1h.": "試行1回あたりの制限時間。例: 1h",
-    "Try again up to this many times after a failure, with growing pauses.": (
-        "失敗時に、間隔を広げながらこの回数まで再試行します。"
-    ),
-    "Run an ended run again, as a new run with the same input, and print its id.": (
-        "終了したrunを、同じ入力の新しいrunとして再実行し、そのIDを表示します。"
-    ),
-    "failed: keep the outputs of the tasks that succeeded, and run the others.": (
-        "failed: 成功したタスクの出力を引き継ぎ、残りのタスクだけを実行します。"
-    ),
-    "Same as retry, from the start.": "最初からの retry と同じです。",
-    "Change one param: key=value; may be repeated.": "変更するparam。key=value の形式。複数指定できます。",
-    "List flows, and set defaults for their runs.": "flowの一覧を表示し、runの既定値を設定します。",
-    "List the flows that workers report, that have runs, or that have defaults.": (
-        "workerが報告したflow、実行されたことのあるflow、既定値のあるflowの一覧を表示します。"
-    ),
-    "Flow name.": "flowの名前。",
-    "Print a flow and its defaults.": "flowとその既定値を表示します。",
-    "Set defaults for the runs of a flow. Other defaults stay.": (
-        "flowのrunの既定値を設定します。指定しない既定値はそのまま残ります。"
-    ),
-    "Replace all defaults by those in this file, YAML or JSON.": (
-        "すべての既定値を、このファイル（YAML または JSON）の内容で置き換えます。"
-    ),
-    "File with a JSON Schema for the params, JSON or YAML.": (
-        "paramsのJSON Schemaのファイル（JSON または YAML）。"
-    ),
-    "What the flow does.": "flowの説明。",
-    "Who to ask about the flow.": "flowの問い合わせ先。",
-    "Remove a default, e.g. retry; may be repeated.": "既定値を削除します。例: retry。複数回指定できます。",
-    "Print ids only, and no progress.": "IDだけを表示し、途中経過は表示しません。",
-    "Print nothing; the exit code is the result.": "何も表示しません。結果は終了コードで判断できます。",
-    "Print the file names only.": "ファイル名だけを表示します。",
-    "Print problems only.": "問題だけを表示します。",
-    "Output format; json is always in English.": "出力形式。json は常に英語です。",
-    "Print nothing.": "何も表示しません。",
-}
-
 # Run logs
 
 NEGATIVE_TAIL = Text(
@@ -381,62 +330,21 @@ PREVIEW_OF_WHAT = Text(
     ja="スケジュールのID、または --cron か --every-sec のどちらかを指定してください",
 )
 
-SCHEDULES_HELP_JA = {
-    "Start flows, graphs and templates at their times.": "flow、graph、テンプレートを決まった時刻に開始します。",
-    "Create or change a schedule from a file.": "ファイルからスケジュールを作成・変更します。",
-    "Schedule definition, YAML or JSON.": "スケジュールの定義（YAMLまたはJSON）。",
-    "Schedule id. Default: the id in the file, else the file name without extension.": "スケジュールのID。既定はファイル内のid、なければ拡張子を除いたファイル名。",
-    "List schedules by id, with their next and last tick.": "スケジュールをID順に、次回と前回の実行時刻とともに一覧表示します。",
-    "Print a schedule.": "スケジュールを表示します。",
-    "Print the next ticks of a schedule, or of a cron expression before you use it.": "スケジュール、または使う前のcron式の、次の実行時刻を表示します。",
-    "Schedule id.": "スケジュールのID。",
-    "Cron expression to try instead.": "代わりに試すcron式。",
-    "Interval in seconds to try instead.": "代わりに試す間隔（秒）。",
-    "IANA time zone of the expression. Default: that of the server.": "式のタイムゾーン（IANA名）。既定はサーバーのもの。",
-    "Number of ticks.": "実行時刻の数。",
-    "List what became of the ticks of a schedule, newest first.": "スケジュールの実行履歴を新しい順に一覧表示します。",
-    "Pause a schedule: its ticks are skipped.": "スケジュールを一時停止します。停止中の実行は飛ばされます。",
-    "Reason, shown with the schedule.": "理由。スケジュールとともに表示されます。",
-    "Resume a paused schedule. Skipped ticks are not caught up.": "一時停止したスケジュールを再開します。飛ばされた実行は補われません。",
-    "Start a tick now.": "今すぐ1回実行します。",
-    "Start the ticks of a past period that were not started.": "過去の期間のうち、開始されなかった分を実行します。",
-    "Start of the period, e.g. 2026-12-01T00:00+09:00": "期間の開始。例: 2026-12-01T00:00+09:00",
-    "End of the period.": "期間の終わり。",
-    "Start also ticks that were started already.": "開始済みの分も再度実行します。",
-    "Only print the ticks.": "実行時刻の表示だけを行います。",
-    "Create or change what a directory defines, from flows to schedules.": "ディレクトリに定義されたflowの既定値、graph、リミット、アラート、アクション、テンプレート、スケジュールを作成・変更します。",
-    "Directory with the folders flows, graphs, limits, alerts, actions, templates and schedules; one YAML or JSON file each.": "flows、graphs、limits、alerts、actions、templates、schedules の各フォルダを持つディレクトリ。定義ごとにYAMLまたはJSONファイルを1つ置きます。",
-    "Limit how many runs are active, and how fast they start.": "同時に動くrunの数と、開始の速さを制限します。",
-    "Limit name.": "リミットの名前。",
-    "Create or change a limit from a file.": "ファイルからリミットを作成・変更します。",
-    "Limit definition, YAML or JSON.": "リミットの定義（YAMLまたはJSON）。",
-    "Limit name. Default: the name in the file, else the file name without extension.": "リミットの名前。既定はファイル内のname、なければ拡張子を除いたファイル名。",
-    "List limits by name, with their holders and waiting runs.": "リミットを名前順に、枠を使っているrunと待機中のrunの数とともに一覧表示します。",
-    "Print a limit.": "リミットを表示します。",
-    "List the keys of a limit that are in use.": "リミットの使用中のキーを一覧表示します。",
-    "Delete a limit. Runs that wait for it go on.": "リミットを削除します。待機中のrunは先へ進みます。",
-    "Pause a flow: its runs are accepted and wait.": "flowを一時停止します。runは受け付けられ、待機します。",
-    "Reason, shown with the runs that wait.": "理由。待機中のrunとともに表示されます。",
-    "Resume a paused flow. The runs that waited go on.": "一時停止したflowを再開します。待機していたrunは先へ進みます。",
-    "Only print the differences.": "差分の表示だけを行います。",
-    "Delete a schedule. Its runs are kept.": "スケジュールを削除します。runは残ります。",
-    "Start before other runs that wait for the same tag (high), or after them (low).": "同じタグで待つ他のrunより先（high）または後（low）に開始します。",
-    "Inspect, pause and resume the queues of tags.": "タグごとのキューを表示・一時停止・再開します。",
-    "List queues by tag: what waits and runs, pauses, live workers.": "キューをタグ順に、待機中・実行中のrun、一時停止、稼働中のworkerとともに一覧表示します。",
-    "Tag of the queue.": "キューのタグ。",
-    "Pause a queue: workers take no more runs of the tag. Active runs go on.": "キューを一時停止します。workerはこのタグのrunを取り出さなくなります。実行中のrunは続きます。",
-    "Reason, shown with the queue and its runs.": "理由。キューとそのrunとともに表示されます。",
-    "When the pause ends by itself, e.g. 2026-12-01T02:00+09:00. Default: when it is resumed.": "一時停止が自動で終わる時刻。例: 2026-12-01T02:00+09:00。省略時は再開されるまで。",
-    "Resume a paused queue.": "一時停止したキューを再開します。",
-    "Manage the API keys of your tenant.": "自分のtenantのAPI keyを管理します。",
-    "What the key may do, separated by commas: read, submit, operate, deploy, admin.": "keyに許可する操作（カンマ区切り）: read、submit、operate、deploy、admin。",
-    "When the key stops working: RFC 3339 with an offset, or Unix seconds. Default: never.": "keyの有効期限。オフセット付きのRFC 3339またはUnix秒。省略時は無期限。",
-    "What the key is for.": "keyの用途。",
-    "List the API keys of your tenant, newest first, including revoked ones.": "自分のtenantのAPI keyを、失効したものも含めて新しい順に一覧表示します。",
-    "List changes, newest first: who changed what, when and from where.": "変更の記録（誰が、何を、いつ、どこから）を新しい順に一覧表示します。",
-    "Filter by action, e.g. schedule.put.": "操作で絞り込みます。例: schedule.put",
-    "Filter by what was changed: an id, a kind, or kind/id.": "変更の対象で絞り込みます。id、種類、または 種類/id。",
-    "Filter by the API key of the author.": "変更した人のAPI keyで絞り込みます。",
-    "Changes since then: RFC 3339 with an offset, or Unix seconds.": "この時刻以降の変更。オフセット付きのRFC 3339またはUnix秒。",
-    "Changes until then.": "この時刻までの変更。",
-}
+# Operations: dead letters, bulk, deletes, alerts, secrets.
+
+NO_LETTERS = Text(en="no dead letters", ja="デッドレターはありません")
+NO_OPERATIONS = Text(en="no bulk operations", ja="一括操作はありません")
+NO_ALERTS = Text(en="no alerts", ja="アラートはありません")
+NO_CHANNELS = Text(en="no channels", ja="通知チャネルはありません")
+NO_DELIVERIES = Text(en="no deliveries", ja="配信の記録はありません")
+NO_KINDS = Text(en="no on: what it is about, e.g. [run.failed]", ja="on がありません（例: [run.failed]）")
+NO_TYPE = Text(en="no type, e.g. webhook", ja="type がありません（例: webhook）")
+NO_ITEMS = Text(en="nothing matches", ja="該当するものはありません")
+NO_ENDED_RUNS = Text(en="no runs ended in this time", ja="この期間に終了したrunはありません")
+WHICH_ITEMS = Text(
+    en="give either ids, or filters such as --flow, or --all",
+    ja="ID、--flow などの条件、--all のいずれか1つを指定してください",
+)
+
+NO_SECRETS = Text(en="no secrets", ja="シークレットはありません")
+NO_VARIABLES = Text(en="no variables", ja="変数はありません")

@@ -282,12 +282,12 @@ def with_message(entry: ErrorEntry, detail: str) -> str:
 
 
 def facts_of(entry: ErrorEntry, detail: object) -> dict[str, object]:
-    """An error for programs: in English, like all JSON."""
+    """An error as JSON, and therefore in English."""
     return {"err_id": entry.err_id, "msg_id": entry.msg_id, "message": entry.en, "detail": _english(detail)}
 
 
 def fail(*lines: str, **facts: object) -> NoReturn:
-    """Report the lines: the reason, then advice. `facts` are for programs."""
+    """Report the lines: the reason, then advice. `facts` go into JSON."""
     report_failure(*lines, **facts)
     sys.exit(FAILED)
 

@@ -1,4 +1,4 @@
-"""`pyoco-server`: start the gateway, alone or with NATS and a worker; demo, project template, diagnosis.
+"""`pyoco-server`: start the gateway, alone or with NATS and a worker; agents, demo, template, diagnosis.
 
 A command imports what it needs when it is called: the web framework takes a second, which `--help` and `init`
 would wait for in vain.
@@ -9,10 +9,11 @@ import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import cyclopts
 import msgspec
+from cyclopts import Parameter
 
 from pyoco_server.cli import language, server_texts as texts
 from pyoco_server.cli.failures import reporting_failures, run_app
@@ -32,6 +33,7 @@ from pyoco_server.cli.terminal import add_completion, run
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.logs import configure_logging
+from pyoco_server.mcp import Change
 from pyoco_server.running_server import Durability
 
 if TYPE_CHECKING:
@@ -139,6 +141,44 @@ def demo(*, stay: Flag = False, fill: Flag = False, port: int | None = None) -> 
 
     with reporting_failures():
         sys.exit(run(run_filled_demo(port) if fill else run_demo(stay=stay, port=port)))
+
+
+@app.command
+def mcp(
+    *,
+    server: str | None = None,
+    api_key_header: str = "X-API-Key",
+    allow: Annotated[list[Change] | None, Parameter(negative="")] = None,
+    http: Flag = False,
+    host: str = "127.0.0.1",
+    port: int = 8100,
+) -> None:
+    """Serve tools for agents (Model Context Protocol), over stdin and stdout or over HTTP.
+
+    Parameters
+    ----------
+    server
+        Server URL (also: PYOCO_SERVER_URL). Default: the server started in this directory, else
+        http://127.0.0.1:8000
+    api_key_header
+        HTTP header for the API key. The key itself is PYOCO_API_KEY or PYOCO_API_KEY_FILE; over HTTP, agents
+        send their own.
+    allow
+        Also offer tools that change something: submit, cancel or retry runs, answer waits. Repeatable.
+    http
+        Listen for HTTP requests at /mcp instead.
+    host
+        With --http: listen address. The default is reachable from this machine only.
+    port
+        With --http: listen port.
+    """
+    with reporting_failures():
+        from pyoco_server.cli.mcp_server import Offer, serve_http, serve_stdio  # noqa: PLC0415 - see the top
+
+        offer = Offer(server_url(server), api_key_header, frozenset(allow or ()))
+        if http:
+            sys.exit(serve_http(offer, host, port))
+        serve_stdio(offer)
 
 
 @app.command

@@ -2,18 +2,6 @@
 
 from pyoco_server.cli import Text
 
-NATS_OPTIONS_JA = {
-    "What the key may do, separated by commas: read, submit, operate, deploy, admin. Default: all but admin.": "keyに許可する操作（カンマ区切り）: read、submit、operate、deploy、admin。省略時はadmin以外のすべて。",
-    "NATS user (also: PYOCO_NATS_USER).": "NATSのユーザー名（環境変数: PYOCO_NATS_USER）。",
-    "Password of that user (also: PYOCO_NATS_PASSWORD). Visible in the process list; prefer a file.": "そのパスワード（環境変数: PYOCO_NATS_PASSWORD）。プロセス一覧から見えるため、ファイルでの指定を推奨します。",
-    "File that contains the password (also: PYOCO_NATS_PASSWORD_FILE).": "パスワードのファイル（環境変数: PYOCO_NATS_PASSWORD_FILE）。",
-    "Credentials file of a NATS user, with JWT and seed (also: PYOCO_NATS_CREDS_FILE).": "NATSのcredsファイル（JWTとseed。環境変数: PYOCO_NATS_CREDS_FILE）。",
-    "File with the nkey seed of a NATS user (also: PYOCO_NATS_NKEY_SEED_FILE).": "NATSのnkeyのseedのファイル（環境変数: PYOCO_NATS_NKEY_SEED_FILE）。",
-    "CA certificates to verify NATS with (also: PYOCO_NATS_TLS_CA_FILE). Default: those of the system.": "NATSの証明書を検証するCA証明書（環境変数: PYOCO_NATS_TLS_CA_FILE）。既定: システムのもの。",
-    "Client certificate for NATS (also: PYOCO_NATS_TLS_CERT_FILE).": "NATSに提示するクライアント証明書（環境変数: PYOCO_NATS_TLS_CERT_FILE）。",
-    "Private key of the client certificate (also: PYOCO_NATS_TLS_KEY_FILE).": "クライアント証明書の秘密鍵（環境変数: PYOCO_NATS_TLS_KEY_FILE）。",
-    "Start TLS before NATS sends anything (also: PYOCO_NATS_TLS_FIRST).": "接続直後にTLSを開始します（環境変数: PYOCO_NATS_TLS_FIRST）。",
-}
 """`--help` of the options that server, worker and admin share."""
 
 # Ports
@@ -76,6 +64,22 @@ EVENTS_IMPORTED = Text(
     ja="Events     {path} から {count} 件を取り込みました（除外 {left_out} 件。詳細はログを参照）",
 )
 CTRL_C_STOPS_IT = Text(en="Ctrl-C stops it.", ja="Ctrl-C で停止します。")
+
+# mcp
+
+MCP_NOT_INSTALLED = Text(
+    en="the tools for agents are not installed: pip install 'pyoco-server[mcp]'",
+    ja="エージェント用の機能がインストールされていません: pip install 'pyoco-server[mcp]'",
+)
+MCP_AT = Text(en="MCP        {url} (server: {server})", ja="MCP        {url}（サーバー: {server}）")
+MCP_KEYS_OF_AGENTS = Text(
+    en="           PYOCO_API_KEY is not used over HTTP: every agent sends its own key as {header} or as a bearer token.",
+    ja="           HTTPではPYOCO_API_KEYを使いません。エージェントごとのkeyを {header} ヘッダーかBearerトークンで送ってください。",
+)
+MCP_NAMES_NEEDED = Text(
+    en="--host {host}: set PYOCO_ALLOWED_HOSTS to the names under which agents reach this machine, e.g. pyoco.example.com",
+    ja="--host {host}: エージェントが接続に使うホスト名を PYOCO_ALLOWED_HOSTS に設定してください。例: pyoco.example.com",
+)
 
 # up --with-nats-bootstrap
 

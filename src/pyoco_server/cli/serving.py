@@ -12,7 +12,7 @@ from rich.json import JSON
 from pyoco_server.cli import server_texts as texts
 from pyoco_server.cli.demo_fill import fill
 from pyoco_server.cli.failures import FAILED, INTERRUPTED
-from pyoco_server.cli.http_server import DRAIN_SEC, holder_of, is_loopback, local_url, require_free
+from pyoco_server.cli.http_server import DRAIN_SEC, holder_of, local_url, require_free
 from pyoco_server.cli.output import BootstrapOptions, note
 from pyoco_server.cli.run_view import follow, style_for
 from pyoco_server.cli.stack import (
@@ -28,6 +28,7 @@ from pyoco_server.cli.stack import (
 from pyoco_server.cli.terminal import serve
 from pyoco_server.config import NATS_ACCESS, NatsBackendConfig, env_name, is_set
 from pyoco_server.domain.runs.model import RunStatus
+from pyoco_server.environment import is_loopback
 from pyoco_server.errors import InvalidCliInput
 from pyoco_server.http_api.pages import is_built
 from pyoco_server.http_client import PyocoHttpClient
@@ -149,7 +150,7 @@ SHOP_FLOWS = ("--flow-resolver", "pyoco_server.engine.demo_flows:resolve")
 
 
 async def run_filled_demo(port: int | None) -> int:
-    """A whole installation to look at, until it is stopped. Its data stay: it is filled once."""
+    """A whole installation to explore, until it is stopped. Its data are kept: it is filled once."""
     console = Console()
     with ExitStack() as files:
         FILLED_DATA.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - nothing is running yet

@@ -2,11 +2,14 @@
 
 import asyncio
 import gc
+import json
 import signal
 import sys
 import threading
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Literal, Self, TypeVar
 
@@ -16,8 +19,6 @@ from cyclopts.help import DefaultFormatter, HelpPanel
 from cyclopts.help.inline_text import InlineText
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
-
-from pyoco_server.cli.help_ja import HELP_TEXTS
 
 
 class Interrupts:
@@ -120,7 +121,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         return runner.run(main)
 
 
-# Japanese help: the same pages with the texts of `help_ja`; texts without a translation stay English.
+# Japanese help: the same pages with the texts of help.ja.json; texts without a translation stay English.
 
 
 class JapaneseHelp(DefaultFormatter):
@@ -156,7 +157,14 @@ class _JapaneseText(InlineText):
 
 
 def in_japanese(text: str) -> str:
-    return HELP_TEXTS.get(" ".join(text.split()), text)
+    return help_texts().get(" ".join(text.split()), text)
+
+
+@cache
+def help_texts() -> dict[str, str]:
+    """By the English text."""
+    texts: dict[str, str] = json.loads(Path(__file__).with_name("help.ja.json").read_text("utf-8"))
+    return texts
 
 
 def _title(title: Any) -> Any:

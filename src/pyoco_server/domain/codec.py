@@ -12,7 +12,7 @@ import msgspec
 from pyoco_server.domain.audit_trail import AuditEntry
 from pyoco_server.domain.auth import ApiKeyRecord
 from pyoco_server.domain.bulk import BulkChunk, BulkRecord
-from pyoco_server.domain.dead_letters import LetterMark
+from pyoco_server.domain.dead_letters import DeadLetter, LetterMark
 from pyoco_server.domain.events.audit import AuditRecord, StoredEvent
 from pyoco_server.domain.events.imports import ImportMark
 from pyoco_server.domain.events.receipts import KeptResume, Receipt, Slot
@@ -24,7 +24,7 @@ from pyoco_server.domain.fleet import LeaseRecord, WorkerRecord
 from pyoco_server.domain.flows import FlowSettings
 from pyoco_server.domain.queues import QueueRecord
 from pyoco_server.domain.runs.claims import IdempotencyClaim
-from pyoco_server.domain.runs.jobs import DeadLetter, Job, check
+from pyoco_server.domain.runs.jobs import Job, check
 from pyoco_server.domain.runs.logs import LogLine
 from pyoco_server.domain.runs.model import FlowFile, RunSnapshot
 from pyoco_server.domain.schedules.model import Schedule, TickPage
@@ -163,7 +163,7 @@ class _JobWithKeptTasks(msgspec.Struct):
 class _JobWithReferences(msgspec.Struct):
     """The same for a job whose params name secrets or variables: an older worker would run it with the text.
 
-    Its own form, because a worker that knows the other one may not know of this.
+    Its own form, because a worker that knows the other one may not have this one.
     """
 
     run_id: str

@@ -1,16 +1,36 @@
-"""Dead letters as operators see them: which ones match, what a redrive makes of one."""
+"""Dead letters: what one contains, which ones match, what a redrive makes of one."""
 
+from enum import StrEnum
 from uuid import NAMESPACE_URL, uuid5
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason
-
-__all__ = ["DeadLetterDiscarded", "DeadLetterPage", "DeadLetterView", "DlqReason", "Redriven"]
-
 CLOCKS_DIFFER_SEC = 3600.0
 """How far the clocks of workers may be apart: letters are not stored in the order of their times."""
+
+
+class DlqReason(StrEnum):
+    INVALID_JOB = "invalid_job"
+    FLOW_NOT_FOUND = "flow_not_found"
+    EXECUTION_ERROR = "execution_error"
+    MAX_DELIVER = "max_deliver"
+
+
+class DeadLetter(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A record of the dead letter stream, without params, which may be secret."""
+
+    timestamp: float
+    reason: DlqReason
+    error: str | None
+    run_id: str | None = None
+    flow_name: str | None = None
+    tag: str | None = None
+    tags: tuple[str, ...] | None = None
+    worker_id: str | None = None
+    num_delivered: int | None = None
+    subject: str | None = None
+    payload: str | None = None
 
 
 class StoredLetter(Struct, frozen=True, kw_only=True):

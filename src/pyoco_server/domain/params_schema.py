@@ -1,4 +1,4 @@
-"""The JSON Schema of a flow's params, within limits: checking must stay cheap, whatever the schema says.
+"""The JSON Schema of a flow's params, within limits: checking must stay cheap, whatever the schema contains.
 
 The library keeps the interpreter while it works, so a slow check would stop the whole gateway. Patterns
 take linear time. Everything else costs at most one step per part of the schema and part of the params,

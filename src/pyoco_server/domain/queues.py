@@ -36,7 +36,8 @@ class Lane(Struct, frozen=True, order=True):
         return share + ("" if self.priority is Priority.NORMAL else self.priority.value)
 
     def subject(self, prefix: str) -> str:
-        return f"{prefix}._{self.name}.{self.tag}" if self.name else f"{prefix}.{self.tag}"
+        name = self.name
+        return f"{prefix}._{name}.{self.tag}" if name else f"{prefix}.{self.tag}"
 
     @property
     def durable(self) -> str:
@@ -54,7 +55,7 @@ def lane_named(tag: str, name: str) -> Lane | None:
 
 def lane_of(job: Job) -> Lane:
     """Where its job waits."""
-    return lane_named(job.tag, job.lane) or Lane(job.tag)
+    return (lane_named(job.tag, job.lane) if job.lane else None) or Lane(job.tag)
 
 
 def tag_in(subject: str) -> str:

@@ -35,7 +35,7 @@ _SMALL_MIN, _SMALL_MAX = -(2**53), 2**53
 _SMALL_TEXT = 1_000
 _PLAIN_BYTES = 2
 """Minimum size of an item with its comma."""
-_WORST_GROWTH = 24
+WORST_GROWTH = 24
 """A character may take 6 bytes; a number, counted as one, 24."""
 
 
@@ -82,11 +82,11 @@ def plain_size(value: Any) -> int | None:
 def to_json(value: Any, place: str, max_bytes: int) -> Converted:
     """`value` as JSON. Raises NotJson or TooLarge."""
     size = plain_size(value)
-    if size is not None and size * _WORST_GROWTH <= max_bytes:
+    if size is not None and size * WORST_GROWTH <= max_bytes:
         return Converted(value, size)
     conversion = _Conversion(place, max_bytes)
     converted = conversion.value(value, 0)
-    if conversion.size * _WORST_GROWTH > max_bytes:
+    if conversion.size * WORST_GROWTH > max_bytes:
         size = len(msgspec.json.encode(converted))
         if size > max_bytes:
             raise TooLarge(size, exact=True)

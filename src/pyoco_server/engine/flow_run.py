@@ -23,19 +23,21 @@ from pyoco_server.domain.secrets.masking import NO_MASKS, Masks
 from pyoco_server.domain.values import bounded_warnings
 from pyoco_server.engine.flow_plan import Dependencies, Plan, plan_of, task_graph_of
 from pyoco_server.engine.tasks import (
-    MAX_VALUE_BYTES,
-    BadOutput,
-    RecordBudget,
-    RecordValues,
-    Result,
     RunLoop,
     capped_text,
     close_never_awaited,
     described,
     entered_loop,
-    is_exact,
     is_never_awaited,
     raised,
+)
+from pyoco_server.engine.values import (
+    BadOutput,
+    RecordBudget,
+    RecordValues,
+    Result,
+    ValueRoom,
+    is_exact,
     result_of,
 )
 from pyoco_server.errors import ExecutionFailed
@@ -58,7 +60,7 @@ class FlowRun:
         params: dict[str, Any],
         on_task: OnTask = lambda _: None,
         *,
-        max_value_bytes: int = MAX_VALUE_BYTES,
+        room: ValueRoom = ValueRoom(),  # noqa: B008 - frozen
         kept: KeptTasks | None = None,
         masks: Masks = NO_MASKS,
     ) -> None:
@@ -66,13 +68,13 @@ class FlowRun:
         self._masks = masks
         self._flow = flow
         self._params = params
-        self._max_value_bytes = max_value_bytes
+        self._room = room
         self._kept = kept
         known = {} if kept is None else kept.records
         self._context = ServerRunContext(run_id=run_id)
         self._context.lacks_scratch = any(map(_uses_context, (t for t in flow.tasks if t.name in known)))
         self._loop = RunLoop()
-        budget = RecordBudget(max_value_bytes)
+        budget = RecordBudget(room.snapshot_bytes)
         records = _Records(self._context, budget, known, masks, is_plain=not flow.has_control_flow())
         self._trace = _Trace(flow, self._context, records, self._loop, on_task)
         self._engine = _Engine(self._trace, known)
@@ -102,7 +104,8 @@ class FlowRun:
         return FlowOutcome(
             ending=Ending.COMPLETED,
             progress=self._trace.complete(),
-            result=self._masks.value(result.value) if self._masks else result.value,
+            result=result.value,
+            files=result.files,
             result_truncated=result.is_truncated,
             warnings=bounded_warnings([*result.warnings, *self._incomplete(plan)], 0),
         )
@@ -128,7 +131,7 @@ class FlowRun:
         for name in [name for name, value in results.items() if is_never_awaited(value)]:
             # Even if it is not a last task: what it stands for was never done.
             last = frozenset({name})
-        return result_of({name: results.get(name) for name in sorted(last)}, self._max_value_bytes)
+        return result_of({name: results.get(name) for name in sorted(last)}, self._room, self._masks)
 
     def _incomplete(self, plan: Plan) -> Iterator[str]:
         """A completed run may have isolated failures, and loops without a round."""
@@ -372,7 +375,7 @@ class _Records:
         )
 
     def _values(self, name: str, record: Any) -> RecordValues:
-        """Masked before they are cut, and after it: a preview contains what objects say of themselves."""
+        """Masked before they are cut, and after it: a preview contains the `repr` of objects."""
         values = (record.inputs, record.output, record.artifacts)
         if not self._masks:
             return self._budget.values_of(name, *values)

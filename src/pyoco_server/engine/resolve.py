@@ -27,7 +27,8 @@ from pyoco_server.engine.flow_plan import left_out_of
 from pyoco_server.engine.flow_run import FlowRun, OnTask
 from pyoco_server.engine.flow_yaml import load_flow_and_defaults
 from pyoco_server.engine.print_capture import CallLater, OutputSource, PrintCapture, PrintReports
-from pyoco_server.engine.tasks import MAX_VALUE_BYTES, check_tasks, close_never_awaited, described, raised
+from pyoco_server.engine.tasks import check_tasks, close_never_awaited, described, raised
+from pyoco_server.engine.values import ValueRoom
 from pyoco_server.errors import ExecutionFailed, InvalidCliInput, PyocoServerError
 from pyoco_server.logs import get_logger
 
@@ -326,7 +327,7 @@ class LocalFlowHandle:
         output: OutputSource,
         *,
         own_threads: Iterable[threading.Thread] = (),
-        max_value_bytes: int = MAX_VALUE_BYTES,
+        room: ValueRoom = ValueRoom(),  # noqa: B008 - frozen
     ) -> FlowOutcome:
         masks = Masks(job.secrets) if isinstance(job, ResolvedJob) else NO_MASKS
         capture = PrintCapture(output, self._output_added, own_threads, masks)
@@ -342,7 +343,7 @@ class LocalFlowHandle:
                     job.run_id,
                     found.params,
                     on_task,
-                    max_value_bytes=max_value_bytes,
+                    room=room.of(job.run_id, is_node=job.execution_id is not None),
                     kept=job.kept,
                     masks=masks,
                 )

@@ -1,4 +1,4 @@
-"""The tasks of a flow: their functions are prepared, and their values leave the process in a limited size.
+"""The tasks of a flow: their functions are prepared, and what they raise is put into words.
 
 `async def` tasks are awaited in an event loop of their run. A child of `os.fork()` is a copy of the whole
 executor: if it returned from its task, it would continue with the next task and report a second end of the
@@ -18,22 +18,11 @@ from functools import wraps
 from types import BuiltinFunctionType, CoroutineType, FunctionType
 from typing import Any, NoReturn, Self
 
-from msgspec import Struct
 from pyoco.core.models import Flow, Task
 
 from pyoco_server.domain.runs.jobs import Raised
 from pyoco_server.domain.secrets.masking import NO_MASKS, Masks
 from pyoco_server.domain.value_previews import json_text
-from pyoco_server.domain.values import (
-    Converted,
-    NotJson,
-    TooLarge,
-    bounded_warnings,
-    marked,
-    plain_size,
-    to_json,
-    to_preview,
-)
 from pyoco_server.engine.print_capture import speaks_for
 from pyoco_server.errors import ExecutionFailed
 from pyoco_server.logs import exception_fields
@@ -250,105 +239,10 @@ def _problem_with(task: Task) -> str | None:
     return None
 
 
-# Values: results as JSON, records within a size limit
+# Texts of what users' code raised
 
 MAX_TEXT = 32_768
 """Most characters of an error or a traceback; longer ones are cut in the middle."""
-MAX_VALUE_BYTES = 262_144
-"""Limit of a result, and of the values in all records; a snapshot holds no more by default."""
-
-
-class Result(Struct, frozen=True, kw_only=True):
-    value: dict[str, Any] | None = None
-    is_truncated: bool = False
-    warnings: tuple[str, ...] = ()
-
-
-class BadOutput(Exception):
-    """A task returned a value that cannot be a result."""
-
-    def __init__(self, task: str, problem: str) -> None:
-        super().__init__(problem)
-        self.task = task
-        self.problem = problem
-
-
-def result_of(outputs: dict[str, Any], max_bytes: int) -> Result:
-    """The outputs of a flow's last tasks as JSON values. Raises BadOutput."""
-    found: dict[str, Any] = {}
-    warnings: list[str] = []
-    size = unlisted = 0
-    for task, output in outputs.items():
-        try:
-            converted = _output(task, output, max_bytes - size)
-        except TooLarge as error:
-            text = f"the result has {error.text} as JSON; at most {max_bytes:,} bytes are kept"
-            return Result(is_truncated=True, warnings=bounded_warnings([text, *warnings], unlisted))
-        found[task] = converted.value
-        size += converted.size
-        warnings += [f"task {task!r} returned {null}: null instead" for null in converted.nulls]
-        unlisted += converted.null_count - len(converted.nulls)
-    return Result(value=found, warnings=bounded_warnings(warnings, unlisted))
-
-
-def _output(task: str, output: Any, max_bytes: int) -> Converted:
-    try:
-        return to_json(output, "output", max_bytes)
-    except NotJson as error:
-        problem = f"task {task!r} returned {error.what} at {error.place}: not JSON; {error.advice}"
-        raise BadOutput(task, json_text(problem)) from None
-
-
-RecordValues = tuple[dict[str, Any] | None, Any, dict[str, Any] | None]
-"""Inputs, output and artifacts of a task."""
-
-
-class RecordBudget:
-    """The size limit for the values in all task records of a run."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self._left = max_bytes
-        self._used: dict[str, int] = {}
-        self.is_exceeded = False
-        """A value was too large and was replaced by a marker."""
-
-    def values_of(self, task: str, inputs: Any, output: Any, artifacts: Any) -> RecordValues:
-        before = self._left = self._left + self._used.get(task, 0)
-        values = self._object(inputs), self._shown(output), self._object(artifacts)
-        self._used[task] = before - self._left
-        return values
-
-    def _object(self, values: Any) -> dict[str, Any] | None:
-        if type(values) is not dict:
-            return None
-        if not values:
-            return {}
-        return {json_text(str(name)): self._shown(value) for name, value in list(values.items())}
-
-    def _shown(self, value: Any) -> Any:
-        size = plain_size(value)
-        if size is not None and size <= self._left:
-            self._left -= size
-            return value
-        preview = to_preview(value, self._left)
-        if preview is None:
-            self.is_exceeded = True
-            return marked(value, is_large=True)
-        self._left -= preview.size
-        return preview.value
-
-
-def is_exact(value: Any, stored: Any) -> bool:
-    """Whether `stored`, read again, is the value itself and not a preview or another type."""
-    if value is stored:
-        return True
-    if type(value) is not type(stored):
-        return False
-    if isinstance(value, list):
-        return len(value) == len(stored) and all(map(is_exact, value, stored))
-    if isinstance(value, dict):
-        return value.keys() == stored.keys() and all(is_exact(value[key], stored[key]) for key in stored)
-    return bool(value == stored)
 
 
 def capped_text(text: Any, masks: Masks = NO_MASKS) -> str | None:

@@ -85,6 +85,7 @@ from pyoco_server.errors.runs import (
     ScheduleNotFound as ScheduleNotFound,
     SnapshotTooLarge as SnapshotTooLarge,
     TerminalNotRecorded as TerminalNotRecorded,
+    ValueNotFound as ValueNotFound,
     WheelNotFound as WheelNotFound,
     WheelSyncFailed as WheelSyncFailed,
     WheelVersionConflict as WheelVersionConflict,

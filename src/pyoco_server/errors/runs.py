@@ -109,6 +109,12 @@ class WheelVersionConflict(PyocoServerError):
     )
 
 
+class ValueNotFound(PyocoServerError):
+    entry = ErrorEntry(
+        88, "value not found", "値が見つかりません", "The value was not found", Status.NOT_FOUND
+    )
+
+
 class WheelNotFound(PyocoServerError):
     entry = ErrorEntry(
         23, "wheel not found", "wheelが見つかりません", "The wheel was not found", Status.NOT_FOUND

@@ -37,16 +37,19 @@ from pyoco_server.http_api.routes import (
     deletes,
     diagnosis,
     events,
+    execution_reads,
     executions,
     flows,
     graphs,
     limits,
     operations,
     queues,
+    run_lists,
     runs,
     schedules,
     secrets,
     stats,
+    values,
 )
 from pyoco_server.logs import configure_unless_configured
 from pyoco_server.usecases.ports.stores import Clock
@@ -114,7 +117,7 @@ def create_app(
         lifespan=_lifespan(setup, open_backend or partial(open_gateway_backend, settings), metrics),
         docs_url=None,
         redoc_url=None,
-        # Costs every request a look, and nothing of it is set up; figures are at /metrics.
+        # Costs every request a check, and none of it is set up; figures are at /metrics.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.api_key_header = settings.http_api_key_header
@@ -158,7 +161,7 @@ def _add_middleware(app: FastAPI, config: NatsBackendConfig, metrics: Metrics) -
 def _add_routes(app: FastAPI) -> None:
     for router in (
         operations.router,
-        runs.lists,
+        run_lists.router,
         runs.router,
         diagnosis.router,
         operations.workers_router,
@@ -166,7 +169,9 @@ def _add_routes(app: FastAPI) -> None:
         flows.router,
         queues.router,
         operations.wheels_router,
+        values.router,
         graphs.router,
+        execution_reads.router,
         executions.router,
         schedules.router,
         limits.router,

@@ -4,7 +4,7 @@
     @needs(Scope.DEPLOY, audit="limit.put")
     async def put_limit(request: Request, name: str) -> Response: ...
 
-The route class refuses a key without the scope before it looks at the query or the body, and OpenAPI shows
+The route class refuses a key without the scope before it reads the query or the body, and OpenAPI shows
 both. A route without the line, or one that changes something without an audit action, is refused when the
 module is imported. The use case appends the record; tests/gateway/test_audit.py checks each route for it.
 """

@@ -12,6 +12,7 @@ from pyoco_server.errors import NatsUnavailable
 from pyoco_server.http_api.metrics import Metrics
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.auth import AskWho, Authenticate, Caller
+from pyoco_server.usecases.concurrency import wait_at_most
 from pyoco_server.usecases.events.transfer import Imported
 from pyoco_server.usecases.ports.gateway import ServerBackend
 from pyoco_server.wiring.gateway import Levels, Setup
@@ -72,7 +73,7 @@ class Gateway:
         return self._ask_who
 
     async def is_still_allowed(self, caller: Caller) -> bool:
-        """Whether an answer that goes on and on may do so. While nobody can tell, it may."""
+        """Whether a stream may go on. It may while this cannot be checked."""
         if not isinstance(self._ask_who, Authenticate):
             return True
         try:
@@ -159,7 +160,7 @@ class Gateway:
                     reason=str(error),
                     pause_sec=pause,
                 )
-            await asyncio.sleep(pause)
+            await wait_at_most(self._stopping, pause)
             pause = min(MAX_OPEN_RETRY_SEC, pause * 2)
 
     async def _serve(self, backend: ServerBackend) -> None:
@@ -177,7 +178,7 @@ class Gateway:
             await asyncio.wait(work, timeout=self._connect_timeout_sec)
 
     async def _keep(self, name: str, start: Callable[[], Awaitable[None]]) -> None:
-        """A gateway whose background work has died would lie by omission: say it and start it again.
+        """Without its background work a gateway would answer from old data: log the failure and restart it.
 
         Work that fails time and again is started less and less often; once it has lasted, soon again.
         """

@@ -54,6 +54,7 @@ PROTECTED = frozenset(
         "/workers",
         "/metrics",
         "/wheels",
+        "/values",
         "/executions",
         "/graphs",
         "/waits",

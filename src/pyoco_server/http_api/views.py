@@ -20,6 +20,7 @@ from pyoco_server.answers import (
     ExecutionEvent,
     ExecutionNode,
     ExecutionState,
+    MessageAccepted,
     Run,
     RunChange,
     RunPage,
@@ -127,6 +128,17 @@ def execution_view(
 def _node_view(node: NodeState, run_statuses: Mapping[str, RunStatus]) -> ExecutionNode:
     run_status = run_statuses.get(node.run_id) if node.run_id is not None else None
     return shown(ExecutionNode, node, run_status=run_status)
+
+
+def accepted_message(state: Execution, name: str) -> MessageAccepted:
+    """`state`: as the message, its last event, left it."""
+    node_ids = [
+        node_id
+        for message in state.messages
+        if message.sequence == state.version
+        for node_id in message.node_ids
+    ]
+    return MessageAccepted(state.shown_id, name, state.version, node_ids)
 
 
 def event_view(event: Event, execution_id: str) -> ExecutionEvent:

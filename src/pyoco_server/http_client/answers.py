@@ -149,6 +149,7 @@ class Run(TypedDict):
     trace: Trace | None
     tries: list[RunTry]
     updated_at: float
+    values: list[list[str]]
     waited_sec: float | None
     waiting_for: NotRequired[WaitingFor | None]
     warnings: list[str]
@@ -308,7 +309,7 @@ class CompletedRun(TypedDict):
 
 
 class Evidence(TypedDict):
-    """What the diagnosis is based on. Fields that say nothing about this run are left out.
+    """What the diagnosis is based on. Fields without a meaning for this run are left out.
 
     `log`: the last lines of the task that failed, or of the run. `wheels`: the versions of its code.
     """

@@ -170,10 +170,7 @@ class ClientCalls(RunCalls, AuditCalls, StatsCalls):
     async def download_wheel(self, name: str, directory: str | Path) -> Path:
         """Save a wheel in `directory`; returns its path."""
         target = Path(directory) / name
-        async with self._session.download(_wheel(name)) as chunks:
-            with await self._session.blocking(lambda: target.open("wb")) as file:
-                async for chunk in chunks:
-                    await self._session.blocking(partial(file.write, chunk))
+        await self._save(_wheel(name), target)
         return target
 
     async def delete_wheel(self, name: str) -> WheelDeleted:
@@ -361,6 +358,8 @@ class PyocoHttpClient:
     list_wheel_history = blocking(ClientCalls.list_wheel_history)
     upload_wheel = blocking(ClientCalls.upload_wheel)
     download_wheel = blocking(ClientCalls.download_wheel)
+    get_value = blocking(ClientCalls.get_value)
+    download_value = blocking(ClientCalls.download_value)
     delete_wheel = blocking(ClientCalls.delete_wheel)
     put_graph = blocking(ClientCalls.put_graph)
     get_graph = blocking(ClientCalls.get_graph)

@@ -113,6 +113,13 @@ class AsyncExecutions(Calls):
         path = _path(execution_id, f"/nodes/{segment(node_id)}/resume")
         return await self._post(path, {"data": data, "resume_key": resume_key}, idempotency_key)
 
+    async def send_message(
+        self, execution_id: str, name: str, data: Any = None, *, idempotency_key: str | None = None
+    ) -> Answer:
+        """Send a message to the nodes that wait for `name`; one that comes early is kept."""
+        path = _path(execution_id, "/messages")
+        return await self._post(path, {"name": name, "data": data}, idempotency_key)
+
     async def rerun(
         self,
         execution_id: str,
@@ -305,6 +312,7 @@ class Executions:
     archive = blocking(AsyncExecutions.archive)
     delete = blocking(AsyncExecutions.delete)
     resume = blocking(AsyncExecutions.resume)
+    send_message = blocking(AsyncExecutions.send_message)
     rerun = blocking(AsyncExecutions.rerun)
 
 

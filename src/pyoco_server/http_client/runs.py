@@ -1,8 +1,10 @@
 """Runs: submitting, reading and following them."""
 
+import json
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
@@ -28,13 +30,12 @@ from pyoco_server.http_client.calls import (
     RunTimedOut,
     also,
     given,
-    is_passing,
     new_key,
     segment,
 )
+from pyoco_server.http_client.logs import START, LogReader, in_order
 from pyoco_server.http_client.options import RunOptions, fields_of, form_fields_of
 
-START = "0"
 MAX_PAGE = 10_000
 MIN_WATCH_SEC, MAX_WATCH_SEC = 1.0, 600.0
 """What the server allows."""
@@ -42,8 +43,6 @@ MIN_SILENCE_SEC = 0.05
 WATCH_SILENCE_SEC = 10.0
 """Heartbeat timeout of a watch."""
 _TERMINAL = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
-
-ReadPage = Callable[[str], Awaitable[RunLogs]]
 
 
 class RunEvent(RunChange):
@@ -91,7 +90,30 @@ class RunCalls(Calls):
         except PyocoError as error:
             error.run_id = run_id
             raise
-        return result_of(run, timeout)
+        return await self._with_values(result_of(run, timeout), run)
+
+    async def _with_values(self, result: Any, run: Run) -> Any:
+        """With large values in place of the references to them."""
+        places: Sequence[Sequence[str]] = run.get("values", ())  # older servers have none
+        tasks = [place[1] for place in places if place[0] == "result"]
+        found = {task: await self.get_value(result[task]) for task in tasks}
+        return {**result, **found} if found else result
+
+    async def get_value(self, reference: str | Mapping[str, Any]) -> Any:
+        """The value that a reference of a run stands for, given whole or as the text of its `$ref`."""
+        async with self._session.download(_value(reference)) as chunks:
+            return json.loads(b"".join([chunk async for chunk in chunks]))
+
+    async def download_value(self, reference: str | Mapping[str, Any], path: str | Path) -> Path:
+        """Save the JSON of a value; returns the path."""
+        await self._save(_value(reference), Path(path))
+        return Path(path)
+
+    async def _save(self, url: str, target: Path) -> None:
+        async with self._session.download(url) as chunks:
+            with await self._session.blocking(lambda: target.open("wb")) as file:
+                async for chunk in chunks:
+                    await self._session.blocking(partial(file.write, chunk))
 
     async def submit_run(
         self,
@@ -201,7 +223,7 @@ class RunCalls(Calls):
             async for line in lines:
                 yield line
 
-    def _log_reader(self, run_id: str, task: str | None, cursor: str = START) -> "LogReader":
+    def _log_reader(self, run_id: str, task: str | None, cursor: str = START) -> LogReader:
         return LogReader(lambda at: self.get_log_page(run_id, at, task), cursor)
 
     async def list_runs(
@@ -347,6 +369,10 @@ class RunCalls(Calls):
                 yield event
 
 
+def _value(reference: str | Mapping[str, Any]) -> str:
+    return f"/values/{segment(reference if isinstance(reference, str) else str(reference['$ref']))}"
+
+
 def _deadline(seconds: float | None) -> float | None:
     return None if seconds is None else time.monotonic() + seconds
 
@@ -397,62 +423,3 @@ def cancel_timed_out(run: Run, timeout_sec: float) -> PyocoError:
     return also(RunTimedOut, CancelTimedOut)(
         message, err_id=entry.err_id, detail=message, advice=entry.en, run_id=run["run_id"], run=run
     )
-
-
-class LogReader:
-    """Continues where it stopped. Each line is returned once."""
-
-    def __init__(self, read_page: ReadPage, cursor: str = START) -> None:
-        self._read_page = read_page
-        self._cursor = cursor
-        self._shown: set[tuple[int, int]] = set()
-
-    async def new_lines(self) -> AsyncGenerator[LogLine, None]:
-        """Lines stored since the last call."""
-        has_more = True
-        while has_more:
-            page = await self._read_page(self._cursor)
-            for line in self._unseen(page["lines"]):
-                yield line
-            self._cursor = page.get("next_cursor", self._cursor)  # older servers have neither
-            has_more = page.get("has_more", False)
-
-    def excerpt(self, lines: list[LogLine]) -> list[LogLine]:
-        """Of lines from a watch, those that are stored later or never; the others are read."""
-        excerpt = [line for line in lines if line.get("is_excerpt")]
-        unseen = self._unseen(excerpt)
-        self._shown |= {_place(line) for line in excerpt}
-        return unseen
-
-    async def follow(
-        self, events: AsyncGenerator[RunEvent, None], task: str | None
-    ) -> AsyncGenerator[LogLine, None]:
-        """The log as it grows, for as long as there are events."""
-        async for line in self.new_lines():
-            yield line
-        async for event in events:
-            for line in self.excerpt(
-                [line for line in event.get("lines", []) if task in (None, line["task"])]
-            ):
-                yield line
-            try:
-                async for line in self.new_lines():
-                    yield line
-            except PyocoError as error:
-                if not is_passing(error):  # else the watch reconnects; the next event reads these lines
-                    raise
-        async for line in self.new_lines():
-            yield line
-
-    def _unseen(self, lines: list[LogLine]) -> list[LogLine]:
-        return [line for line in lines if "cut_bytes" in line or _place(line) not in self._shown]
-
-
-def in_order(lines: list[LogLine]) -> list[LogLine]:
-    """In the order of printing, without duplicates."""
-    by_place = {_place(line): line for line in lines}
-    return [by_place[place] for place in sorted(by_place)]
-
-
-def _place(line: LogLine) -> tuple[int, int]:
-    return line["attempt"], line["n"]

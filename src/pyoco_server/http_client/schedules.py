@@ -297,7 +297,7 @@ def _limit(name: str, more: str = "") -> str:
 
 
 class Document(NamedTuple):
-    """What a file says about a flow, a graph, a limit, an alert, an action, a template or a schedule."""
+    """What a file defines for a flow, a graph, a limit, an alert, an action, a template or a schedule."""
 
     kind: str
     id: str

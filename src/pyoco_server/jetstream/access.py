@@ -56,7 +56,7 @@ def _headers_in(raw: bytes) -> dict[str, str]:
 
 
 class Client(LibraryClient):
-    """Reads headers faster: the library looks at every character of every name, in every message.
+    """Reads headers faster: the library checks every character of every name, in every message.
 
     And no longer reconnects once it is closed.
     """

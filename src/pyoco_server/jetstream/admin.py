@@ -16,17 +16,17 @@ from pyoco_server.domain import codec
 from pyoco_server.domain.fleet import WorkerRecord
 from pyoco_server.domain.queues import tag_in
 from pyoco_server.errors import IncompatibleNats, NatsUnavailable, NobodyAnswers
-from pyoco_server.jetstream.connection import ApiError, ErrorInReply, NatsConnection, dotted, raise_api_error
+from pyoco_server.jetstream.connection import (
+    NOT_FOUND,
+    ApiError,
+    ErrorInReply,
+    NatsConnection,
+    dotted,
+    raise_api_error,
+)
 from pyoco_server.jetstream.kv import scan
 from pyoco_server.jetstream.queue import DELAYED
-from pyoco_server.jetstream.streams import (
-    NOT_FOUND,
-    StreamSpec,
-    place_stream,
-    resources,
-    stream_config,
-    stream_info,
-)
+from pyoco_server.jetstream.streams import StreamSpec, place_stream, resources, stream_config, stream_info
 
 
 class StreamReport(Struct, frozen=True, kw_only=True):

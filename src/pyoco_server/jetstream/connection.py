@@ -46,6 +46,12 @@ RETRY_SEC = 1.0
 MAX_RETRY_SEC = 15.0
 """Pauses while login or TLS fail: a line in the log each, and no crowd at the server."""
 
+NANOSECONDS = 1_000_000_000
+"""JetStream's unit of time in a second."""
+NOT_FOUND = 10059
+CONSUMER_NOT_FOUND = 10014
+CONSUMER_EXISTS = frozenset({10013, 10148, 10105})
+
 
 class ApiError(NatsUnavailable):
     """An error returned by the JetStream API."""

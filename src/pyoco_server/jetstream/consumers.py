@@ -11,6 +11,9 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.queues import Lane, Pause
 from pyoco_server.errors import NatsUnavailable, TimersUnsupported
 from pyoco_server.jetstream.connection import (
+    CONSUMER_EXISTS,
+    CONSUMER_NOT_FOUND,
+    NANOSECONDS,
     REQUEST_TIMEOUT_SEC,
     ApiError,
     NatsConnection,
@@ -19,11 +22,6 @@ from pyoco_server.jetstream.connection import (
 )
 from pyoco_server.jetstream.pull_consumer import PullConsumer, sequence_in_stream
 from pyoco_server.jetstream.storage import JetStreamTime
-from pyoco_server.jetstream.streams import (
-    CONSUMER_EXISTS,
-    CONSUMER_NOT_FOUND,
-    NANOSECONDS,
-)
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.ports.queues import NoRoomForLane
 

@@ -6,8 +6,7 @@ from contextlib import aclosing
 from nats.aio.msg import Msg
 
 from pyoco_server.domain import codec
-from pyoco_server.domain.dead_letters import StoredLetter
-from pyoco_server.domain.runs.jobs import DeadLetter
+from pyoco_server.domain.dead_letters import DeadLetter, StoredLetter
 from pyoco_server.jetstream.connection import ApiError, NatsConnection
 from pyoco_server.jetstream.feed import StreamFeed
 from pyoco_server.jetstream.kv import GONE, StoredMessage, at_leader, next_of_leader, scan, sequence_of

@@ -7,7 +7,7 @@ last position. Nothing is acknowledged, and a killed gateway leaves no consumer 
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
@@ -15,10 +15,15 @@ from nats.aio.msg import Msg
 
 from pyoco_server.domain.codec import Unreadable
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.jetstream.connection import ApiError, NatsConnection
+from pyoco_server.jetstream.connection import (
+    CONSUMER_NOT_FOUND,
+    NANOSECONDS,
+    NOT_FOUND,
+    ApiError,
+    NatsConnection,
+)
 from pyoco_server.jetstream.kv import is_removal
 from pyoco_server.jetstream.pull_consumer import DeliveryFacts, PullConsumer, delivery_facts
-from pyoco_server.jetstream.streams import CONSUMER_NOT_FOUND, NANOSECONDS, NOT_FOUND
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.ports.stores import NO_HORIZON, Change, FeedBatch, FeedPosition, Revision
 
@@ -151,7 +156,7 @@ class StreamFeed(Generic[T]):
     def missed_sec(self) -> float:
         return self._contact.missed_sec
 
-    async def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[T]]:
+    async def follow(self, position: FeedPosition | None) -> AsyncGenerator[FeedBatch[T], None]:
         """Changes after `position`, without end; None: every key once, then its changes."""
         while True:
             try:

@@ -14,8 +14,8 @@ from nats.aio.msg import Msg
 from pyoco_server.domain import codec
 from pyoco_server.domain.runs.logs import LogLine, LogRecord
 from pyoco_server.errors import NatsUnavailable, NobodyAnswers, SnapshotTooLarge
-from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge
-from pyoco_server.jetstream.streams import NOT_FOUND, stream_config
+from pyoco_server.jetstream.connection import NOT_FOUND, ApiError, NatsConnection, PayloadTooLarge
+from pyoco_server.jetstream.streams import stream_config
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.concurrency import Batch, off_loop, read_all
 from pyoco_server.usecases.ports.runs import TooManyLines

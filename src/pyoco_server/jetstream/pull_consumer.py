@@ -12,8 +12,14 @@ from nats.aio.msg import Msg
 from nats.errors import BadSubscriptionError
 
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.jetstream.connection import ApiError, KeptSubscription, NatsConnection, translated
-from pyoco_server.jetstream.streams import CONSUMER_EXISTS, NANOSECONDS
+from pyoco_server.jetstream.connection import (
+    CONSUMER_EXISTS,
+    NANOSECONDS,
+    ApiError,
+    KeptSubscription,
+    NatsConnection,
+    translated,
+)
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.ports.stores import Revision
 

@@ -38,7 +38,7 @@ from pyoco_server.jetstream.pull_consumer import SharedConsumer, sequence_in_str
 from pyoco_server.jetstream.storage import JetStreamTime
 from pyoco_server.jetstream.streams import ensure_streams
 from pyoco_server.logs import best_effort, get_logger
-from pyoco_server.usecases.ports.runs import HeldJob, QueuedJob, QueuedMessage
+from pyoco_server.usecases.ports.queues import HeldJob, QueuedJob, QueuedMessage
 from pyoco_server.usecases.ports.stores import Revision
 
 REVISION_HEADER = "Pyoco-Run-Revision"

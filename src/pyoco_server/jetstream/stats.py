@@ -8,7 +8,7 @@ from pyoco_server.jetstream.kv import KvStore, is_removal, scan
 from pyoco_server.usecases.ports.gateway import check_stats_size
 
 MARGIN_SEC = 3600.0
-"""Minutes are kept for so much longer than they are shown."""
+"""Minutes are kept this much longer than they are shown."""
 CLOCKS_SEC = 60.0
 """The nodes of a cluster have clocks of their own; one may lead the runs, another the statistics."""
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.jetstream.connection import NatsConnection
-from pyoco_server.jetstream.streams import ensure_streams, resources, stream_bytes
+from pyoco_server.jetstream.streams import ensure_streams, resources, stream_info
 from pyoco_server.logs import get_logger
 
 log = get_logger(__name__)
@@ -22,10 +22,10 @@ class JetStreamStorage:
         self.sizes: dict[str, int] = {}
 
     async def check(self) -> None:
-        found = await asyncio.gather(*(stream_bytes(self._connection, name) for name in self._wanted))
-        sizes = dict(zip(self._wanted, found, strict=True))
-        self.sizes = {name: size for name, size in sizes.items() if size is not None}
-        missing = [name for name, size in sizes.items() if size is None]
+        found = await asyncio.gather(*(stream_info(self._connection, name) for name in self._wanted))
+        streams = dict(zip(self._wanted, found, strict=True))
+        self.sizes = {name: info["state"]["bytes"] for name, info in streams.items() if info is not None}
+        missing = [name for name, info in streams.items() if info is None]
         if missing:
             log.error("streams were deleted; recreating them", action="storage.restore", streams=missing)
             await ensure_streams(self._connection, self._config)

@@ -10,21 +10,16 @@ from msgspec.structs import replace
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import IncompatibleNats, NatsUnavailable, NobodyAnswers
-from pyoco_server.jetstream.connection import ApiError, NatsConnection
+from pyoco_server.jetstream.connection import NANOSECONDS, NOT_FOUND, ApiError, NatsConnection
 from pyoco_server.logs import get_logger
 
 log = get_logger(__name__)
 
-NOT_FOUND = 10059
 NAME_IN_USE = 10058
-CONSUMER_NOT_FOUND = 10014
-CONSUMER_EXISTS = frozenset({10013, 10148, 10105})
-
 NO_STORAGE = frozenset({10023, 10047})
 """Insufficient resources, insufficient storage."""
 LEAST_BYTES = 1024 * 1024
 
-NANOSECONDS = 1_000_000_000
 MANAGEMENT_TIMEOUT_SEC = 15.0
 UPDATE_TIMEOUT_SEC = 5.0
 CREATE_ATTEMPTS = 4
@@ -33,7 +28,6 @@ _NO_PEERS = 10005
 PEERS_SEC = 45.0
 PEERS_RETRY_SEC = 0.25
 """Nodes of a cluster report to each other every 30 s; until then one that has just started is "offline"."""
-
 
 TRAIL_MAX_BYTES = 256 * 1024 * 1024
 BULK_MAX_AGE_SEC = 90 * 86_400.0
@@ -76,7 +70,13 @@ def work_stream(name: str, purpose: str, subject_prefix: str) -> StreamSpec:
 
 
 def limits_stream(
-    name: str, purpose: str, subject_prefix: str, *, max_age_sec: float, max_msgs: int, max_bytes: int
+    name: str,
+    purpose: str,
+    subject_prefix: str,
+    *,
+    max_age_sec: float,
+    max_msgs: int = -1,
+    max_bytes: int = -1,
 ) -> StreamSpec:
     """A log that drops its oldest records."""
     config = {
@@ -205,7 +205,6 @@ def _run_resources(config: NatsBackendConfig) -> list[StreamSpec]:
             "task log",
             config.logs_subject_prefix,
             max_age_sec=config.logs_max_age_sec,
-            max_msgs=-1,
             max_bytes=config.logs_max_bytes,
         ),
         kv_bucket(config.runs_kv_bucket, "run snapshot"),
@@ -222,8 +221,6 @@ def resources(config: NatsBackendConfig) -> list[StreamSpec]:
             "advisory",
             max_deliveries_subject(config.work_stream),
             max_age_sec=ADVISORIES_MAX_AGE_SEC,
-            max_msgs=-1,
-            max_bytes=-1,
         ),
         work_stream(config.timers_stream, "timer", config.timers_subject_prefix),
         queues_bucket(config),
@@ -234,6 +231,7 @@ def resources(config: NatsBackendConfig) -> list[StreamSpec]:
         kv_bucket(config.secrets_kv_bucket, "secret"),
         kv_bucket(config.wheel_history_kv_bucket, "wheel history", ttl_sec=config.wheel_history_ttl_sec),
         object_store(config.wheel_object_store_bucket, "wheel"),
+        object_store(config.values_object_store_bucket, "large value"),
         kept_stream(config.executions_stream, "execution log", config.executions_subject_prefix),
         kv_bucket(config.executions_kv_bucket, "execution state"),
         kv_bucket(config.leases_kv_bucket, "lease"),
@@ -276,16 +274,12 @@ def event_resources(config: NatsBackendConfig) -> list[StreamSpec]:
                 "audit",
                 config.audit_subject_prefix,
                 max_age_sec=config.audit_max_age_sec,
-                max_msgs=-1,
                 max_bytes=config.audit_max_bytes,
             )
         ),
         retained(
             limits_stream(
-                *audit_trail_names(config),
-                max_age_sec=config.audit_max_age_sec,
-                max_msgs=-1,
-                max_bytes=TRAIL_MAX_BYTES,
+                *audit_trail_names(config), max_age_sec=config.audit_max_age_sec, max_bytes=TRAIL_MAX_BYTES
             )
         ),
     ]
@@ -314,12 +308,6 @@ async def stream_config(connection: NatsConnection, name: str) -> dict[str, Any]
     return None if answer is None else answer["config"]
 
 
-async def stream_bytes(connection: NatsConnection, name: str) -> int | None:
-    """Its size on disk; None: there is no such stream."""
-    answer = await stream_info(connection, name)
-    return None if answer is None else answer["state"]["bytes"]
-
-
 async def stream_info(connection: NatsConnection, name: str) -> dict[str, Any] | None:
     try:
         return await connection.api(f"STREAM.INFO.{name}")
@@ -346,9 +334,9 @@ async def ensure_stream(connection: NatsConnection, spec: StreamSpec, replicas: 
 
 
 async def _update(connection: NatsConnection, spec: StreamSpec, found: dict[str, Any]) -> dict[str, Any]:
-    """An operator may have set what excludes the new setting. The stream is used as it is.
+    """If it cannot be updated, the stream is used as it is.
 
-    So it is if this account has no right to update it, which NATS does not answer.
+    An operator may have set what excludes the new setting. An account without the right gets no answer.
     """
     body = {**found, **spec.follows}
     try:
@@ -371,10 +359,8 @@ async def _create(connection: NatsConnection, spec: StreamSpec, replicas: int) -
     try:
         answer = await _create_within_limits(connection, spec, body)
     except ApiError as error:
-        if error.err_code != NAME_IN_USE:
-            raise
-        # Another gateway or worker created it at the same time.
-        found = await stream_config(connection, spec.name)
+        # In use: another gateway or worker created it at the same time.
+        found = await stream_config(connection, spec.name) if error.err_code == NAME_IN_USE else None
         if found is None:
             raise
         return found

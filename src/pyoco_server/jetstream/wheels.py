@@ -1,15 +1,12 @@
 """Wheels in a JetStream object store with the standard NATS layout.
 
-Chunks of an object are stored under `$O.<bucket>.C.<nuid>`, its description under `$O.<bucket>.M.<name>`.
-Reading and writing are implemented here: content is streamed and hashed on the fly, and the description is
-written only if no other wheel was registered or removed since the check.
+The description of an object is stored under `$O.<bucket>.M.<name>`. It is written only if no other wheel was
+registered or removed since the check.
 """
 
-import asyncio
 import base64
 import hashlib
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -21,16 +18,14 @@ from uuid_utils import uuid7
 from pyoco_server.domain import codec
 from pyoco_server.domain.wheels import Wheel, WheelEvent
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.jetstream.connection import NatsConnection, PubAck
+from pyoco_server.jetstream.connection import NatsConnection
 from pyoco_server.jetstream.kv import scan
+from pyoco_server.jetstream.objects import CHUNK_BYTES, ObjectChunks, Written, timestamp
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.ports.stores import WrongRevision
 
 log = get_logger(__name__)
 
-CHUNK_BYTES = 128 * 1024
-CHUNKS_IN_FLIGHT = 8
-"""Chunks in memory per upload or download."""
 MAX_TRIES = 20
 TAGS_HEADER = "x-pyoco-wheel-tags"
 _DIGEST = "SHA-256="
@@ -56,6 +51,7 @@ class WheelObjects:
         self._connection = connection
         self._bucket = bucket
         self._stream = f"OBJ_{bucket}"
+        self._chunks = ObjectChunks(connection, bucket)
 
     async def list_wheels(self) -> list[Wheel]:
         return (await self._listed())[0]
@@ -74,22 +70,21 @@ class WheelObjects:
         check(wheels)
         nuid = uuid7().hex
         try:
-            size, count, digest = await self._write_chunks(nuid, chunks)
-            description = self._describe(name, nuid, size, count, digest, tags)
+            written = await self._chunks.write(nuid, chunks)
+            description = self._describe(name, nuid, written, tags)
             await self._register(description, check, last)
         except BaseException:
             with best_effort(log, "wheel.discard", NatsUnavailable, wheel=name):
-                await self._purge_chunks(nuid)
+                await self._chunks.purge(nuid)
             raise
         return _wheel(description)
 
     async def read(self, wheel: Wheel) -> AsyncIterator[bytes]:
         digest, size = hashlib.sha256(), 0
-        messages = scan(self._connection, self._stream, self._chunk_subject(wheel.nuid), CHUNKS_IN_FLIGHT)
-        async for message in messages:
-            digest.update(message.data)
-            size += len(message.data)
-            yield message.data
+        async for chunk in self._chunks.read(wheel.nuid):
+            digest.update(chunk)
+            size += len(chunk)
+            yield chunk
         if size != wheel.size_bytes or (wheel.sha256 is not None and digest.digest() != wheel.sha256):
             raise NatsUnavailable(f"the stored wheel {wheel.name} is damaged: upload a new version")
 
@@ -106,25 +101,14 @@ class WheelObjects:
                 await self._write_description(gone, last)
             except WrongRevision:
                 continue
-            await self._purge_chunks(wheel.nuid)
+            await self._chunks.purge(wheel.nuid)
             return wheel
         raise NatsUnavailable(f"the wheel {name} could not be removed: too many concurrent changes")
 
     async def collect(self, older_than: float) -> int:
         """Remove old chunks without a description, left by a crashed gateway; by the server's clock."""
-        body = {"subjects_filter": self._chunk_subject("*")}
-        info = await self._connection.api(f"STREAM.INFO.{self._stream}", body)
-        described = {self._chunk_subject(wheel.nuid) for wheel in await self.list_wheels()}
-        left = [subject for subject in info["state"].get("subjects") or {} if subject not in described]
-        gone = [subject for subject in left if await self._age(subject, info["ts"]) > older_than]
-        for subject in gone:
-            await self._connection.api(f"STREAM.PURGE.{self._stream}", {"filter": subject})
-        return len(gone)
-
-    async def _age(self, subject: str, now: str) -> float:
-        """Seconds since the last message of a subject."""
-        answer = await self._connection.api(f"STREAM.MSG.GET.{self._stream}", {"last_by_subj": subject})
-        return _timestamp(now) - _timestamp(answer["message"]["time"])
+        old = await self._chunks.stored(older_than)
+        return await self._chunks.purge_unused(old, {wheel.nuid for wheel in await self.list_wheels()})
 
     async def _listed(self) -> tuple[list[Wheel], int]:
         """All wheels, and the sequence of the newest description, on which a change is conditional."""
@@ -135,24 +119,6 @@ class WheelObjects:
             if description is not None and not description.deleted:
                 found.append(_wheel(description))
         return sorted(found, key=lambda wheel: wheel.name), last
-
-    async def _write_chunks(self, nuid: str, chunks: AsyncIterator[bytes]) -> tuple[int, int, bytes]:
-        """Write the chunks; size, number of chunks and digest."""
-        digest, size, count = hashlib.sha256(), 0, 0
-        in_flight: deque[asyncio.Task[PubAck]] = deque()
-        subject = self._chunk_subject(nuid)
-        try:
-            async for chunk in chunks:
-                digest.update(chunk)
-                size, count = size + len(chunk), count + 1
-                if len(in_flight) >= CHUNKS_IN_FLIGHT:
-                    await in_flight.popleft()
-                in_flight.append(asyncio.ensure_future(self._connection.publish_acked(subject, chunk, {})))
-            while in_flight:
-                await in_flight.popleft()
-        finally:
-            await asyncio.gather(*in_flight, return_exceptions=True)
-        return size, count, digest.digest()
 
     async def _register(
         self, description: _Description, check: Callable[[list[Wheel]], None], last: int
@@ -180,26 +146,18 @@ class WheelObjects:
             },
         )
 
-    async def _purge_chunks(self, nuid: str) -> None:
-        await self._connection.api(f"STREAM.PURGE.{self._stream}", {"filter": self._chunk_subject(nuid)})
-
-    def _describe(
-        self, name: str, nuid: str, size: int, count: int, digest: bytes, tags: Sequence[str]
-    ) -> _Description:
+    def _describe(self, name: str, nuid: str, written: Written, tags: Sequence[str]) -> _Description:
         return _Description(
             name=name,
             bucket=self._bucket,
             nuid=nuid,
-            size=size,
+            size=written.size,
             mtime=_now(),
-            chunks=count,
-            digest=_DIGEST + base64.urlsafe_b64encode(digest).decode(),
+            chunks=written.chunks,
+            digest=_DIGEST + base64.urlsafe_b64encode(written.sha256).decode(),
             headers={TAGS_HEADER: ",".join(tags)} if tags else None,
             options={"max_chunk_size": CHUNK_BYTES},
         )
-
-    def _chunk_subject(self, nuid: str) -> str:
-        return f"$O.{self._bucket}.C.{nuid}"
 
     def _description_subject(self, name: str) -> str:
         return f"$O.{self._bucket}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
@@ -219,7 +177,7 @@ def _wheel(description: _Description) -> Wheel:
         size_bytes=description.size,
         bucket=description.bucket,
         nuid=description.nuid,
-        modified=_timestamp(description.mtime),
+        modified=timestamp(description.mtime),
         sha256=_digest(description.digest),
         tags=_tags(description.headers or {}),
     )
@@ -239,13 +197,6 @@ def _digest(text: str) -> bytes | None:
         return base64.urlsafe_b64decode(text[len(_DIGEST) :] + "==")
     except ValueError:
         return None
-
-
-def _timestamp(text: str) -> float:
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return 0.0
 
 
 def _now() -> str:

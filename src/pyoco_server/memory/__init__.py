@@ -41,6 +41,7 @@ from pyoco_server.memory.stores import (
     MemoryStats,
     MemoryStore,
     MemoryTaskLogs,
+    MemoryValues,
     MemoryView,
     MemoryWheelHistory,
     MemoryWheels,
@@ -267,6 +268,7 @@ class MemoryBackend:
     variables: MemoryListedStore[VariableRecord] = field(
         default_factory=lambda: MemoryListedStore(codec.decode_variable)
     )
+    values: MemoryValues = field(default_factory=MemoryValues)
     is_available: bool = True
 
 
@@ -417,6 +419,7 @@ async def open_memory_gateway_backend(
             run_index=runs,
             execution_index=executions,
             claims=MemoryStore(codec.encode, codec.decode_claim),
+            values=MemoryValues(clock),
             wheels=MemoryWheels(settings.wheel_object_store_bucket, clock),
             events=MemoryEvents.new(settings),
             shared_clock=SharedClock(MemoryTime(clock), wall=clock, monotonic=monotonic),

@@ -1,12 +1,12 @@
 """Dead letters in memory, and jobs that are not delivered any more."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
-from pyoco_server.domain.dead_letters import StoredLetter
-from pyoco_server.domain.runs.jobs import DeadLetter
+from pyoco_server.domain.dead_letters import DeadLetter, StoredLetter
 from pyoco_server.memory.queue import MemoryQueue
-from pyoco_server.usecases.ports.runs import LetterWindow, QueuedMessage
+from pyoco_server.usecases.ports.queues import QueuedMessage
+from pyoco_server.usecases.ports.runs import LetterWindow
 from pyoco_server.usecases.ports.stores import Change, FeedBatch, FeedPosition, Revision
 
 
@@ -22,7 +22,7 @@ class MemoryDeadLetters:
     async def end(self) -> FeedPosition:
         return FeedPosition("memory", Revision(self._last))
 
-    async def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[StoredLetter]]:
+    async def follow(self, position: FeedPosition | None) -> AsyncGenerator[FeedBatch[StoredLetter], None]:
         """The feed of these letters, from the first."""
         seen = 0 if position is None else position.last_revision
         at = FeedPosition("memory", Revision(seen))

@@ -1,7 +1,7 @@
 """Stores of workflow events in memory."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -59,7 +59,7 @@ class MemoryAudit:
     stale_sec = 0.0
     missed_sec = 0.0
 
-    async def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[StoredEvent]]:
+    async def follow(self, position: FeedPosition | None) -> AsyncGenerator[FeedBatch[StoredEvent], None]:
         seen: int = 0 if position is None else position.last_revision
         yield FeedBatch([], FeedPosition("memory", Revision(seen)), position is None, not self.events)
         while True:

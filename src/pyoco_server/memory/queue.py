@@ -13,7 +13,7 @@ from pyoco_server.domain.fleet import LANES, SHARES
 from pyoco_server.domain.queues import Lane, Turns, lane_of
 from pyoco_server.domain.runs.jobs import Job, message_id_of
 from pyoco_server.usecases.concurrency import Batch, read_all, wait_at_most
-from pyoco_server.usecases.ports.runs import HeldJob, QueuedJob
+from pyoco_server.usecases.ports.queues import HeldJob, QueuedJob
 from pyoco_server.usecases.ports.stores import Revision
 
 MEGABYTE = 1_000_000

@@ -22,10 +22,13 @@ from pyoco_server.domain.executions.records import (
     LoggedCommit,
     decode_graph_record,
     decode_graph_summary,
+    tenant_token,
 )
+from pyoco_server.domain.large_values import StoredValue, ValueUse
 from pyoco_server.domain.runs.logs import LogLine, LogRecord
 from pyoco_server.domain.stats.records import Bucket, StatsRecord, decode_stats
 from pyoco_server.domain.wheels import Wheel, WheelEvent
+from pyoco_server.errors import NatsUnavailable
 from pyoco_server.usecases.ports.gateway import BEGINNING, ChangeWindow, check_stats_size
 from pyoco_server.usecases.ports.stores import (
     Change,
@@ -93,7 +96,7 @@ class MemoryStore(Generic[T]):
     async def end(self) -> FeedPosition:
         return FeedPosition("memory", Revision(self._sequence))
 
-    async def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[T]]:
+    async def follow(self, position: FeedPosition | None) -> AsyncGenerator[FeedBatch[T], None]:
         """The feed of this store."""
         seen = 0 if position is None else position.last_revision
         yield FeedBatch([], FeedPosition("memory", Revision(seen)), position is None, not self._history)
@@ -122,7 +125,7 @@ class MemoryView(Generic[T]):
         self._store = store
         self._decode = decode
 
-    async def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[T]]:
+    async def follow(self, position: FeedPosition | None) -> AsyncGenerator[FeedBatch[T], None]:
         async for batch in self._store.follow(position):
             changes = [self._change(change) for change in batch.changes]
             yield FeedBatch(changes, batch.position, batch.is_reset, batch.is_caught_up)
@@ -274,6 +277,60 @@ class MemoryTaskLogs:
             self._followers[run_id].remove(callback)
 
         return stop
+
+
+# Large values
+
+
+VALUE_CHUNK_BYTES = 128 * 1024
+
+
+class MemoryValues:
+    def __init__(self, clock: Clock = time.time) -> None:
+        self._clock = clock
+        self._contents: dict[str, tuple[float, bytes]] = {}
+        self._uses: dict[tuple[str, str, str], tuple[float, StoredValue]] = {}
+        self._names = count(1)
+
+    async def put(
+        self, tenant_id: str | None, owner: str, kind: str, chunks: AsyncIterator[bytes]
+    ) -> StoredValue:
+        name = str(next(self._names))
+        data = b"".join([chunk async for chunk in chunks])
+        new = StoredValue(hashlib.sha256(data).hexdigest(), len(data), kind, name)
+        value = await self.find(tenant_id, new.sha256) or new
+        if value is new:
+            self._contents[name] = self._clock(), data
+        self._uses[tenant_token(tenant_id), new.sha256, owner] = self._clock(), value
+        return value
+
+    async def find(self, tenant_id: str | None, sha256: str, *, of_any: bool = False) -> StoredValue | None:
+        for (tenant, found, _), (_, value) in self._uses.items():
+            if found == sha256 and (of_any or tenant == tenant_token(tenant_id)):
+                return value
+        return None
+
+    async def read(self, value: StoredValue) -> AsyncGenerator[bytes, None]:
+        if value.content not in self._contents:
+            raise NatsUnavailable(f"the stored value {value.sha256} is damaged")
+        data = self._contents[value.content][1]
+        for start in range(0, len(data), VALUE_CHUNK_BYTES):
+            yield data[start : start + VALUE_CHUNK_BYTES]
+
+    async def uses(self) -> list[ValueUse]:
+        now = self._clock()
+        return [ValueUse(*key, value.content, now - at) for key, (at, value) in self._uses.items()]
+
+    async def release(self, use: ValueUse) -> None:
+        self._uses.pop(use.key, None)
+
+    async def collect(self, older_than: float) -> int:
+        used = {value.content for _, value in self._uses.values()}
+        before = self._clock() - older_than
+        gone = [name for name, (at, _) in self._contents.items() if name not in used and at < before]
+        for name in gone:
+            del self._contents[name]
+        return len(gone)
 
 
 # Wheels and their history

@@ -1,4 +1,4 @@
-"""Export spans by the SDK of OpenTelemetry, as the standard variables of the environment say."""
+"""Export spans by OpenTelemetry's SDK, configured by its standard environment variables."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""A run as the tables of the index have it."""
+"""A run as the tables of the index have it, and the lists that it is in."""
 
 import hashlib
 import re
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from pyoco_server.domain.limits.holders import standing_of
-from pyoco_server.domain.runs.listing import summary
+from pyoco_server.domain.runs.listing import Place, RunFilter, RunSummary, changed_at, is_beat, summary
 from pyoco_server.domain.runs.model import RunSnapshot
 from pyoco_server.read_model.run_tables import LAST_ACTIVE, STATUS_CODES
 from pyoco_server.usecases.ports.stores import Change
@@ -28,7 +28,7 @@ class Row(NamedTuple):
     tag: str
     waits_from: float
     limited: bytes | None
-    """What limits have to know of it."""
+    """What limits need of it."""
 
     @property
     def is_ended(self) -> bool:
@@ -36,6 +36,22 @@ class Row(NamedTuple):
 
     def is_of(self, run: RunSnapshot) -> bool:
         return self.status == STATUS_CODES[run.status] and self.written_at == run.updated_at
+
+
+def row_of(run: RunSnapshot, scope: str, stored_at: float | None, before: Row | None) -> Row:
+    if before is not None and is_beat(run) and before.is_of(run):
+        return before  # a heartbeat does not move a run in the lists
+    changed = changed_at(run, stored_at)
+    return Row(
+        scope,
+        STATUS_CODES[run.status],
+        run.updated_at,
+        changed,
+        lists_of(scope, run.flow_name, run.tag, run.tags, run.workflow_yaml_sha256),
+        run.tag or "",
+        max(run.submitted_at or changed, run.not_before or 0.0),
+        limited_of(run, before),
+    )
 
 
 def limited_of(run: RunSnapshot, before: Row | None) -> bytes | None:
@@ -49,13 +65,22 @@ def limited_of(run: RunSnapshot, before: Row | None) -> bytes | None:
 
 
 class Shown(NamedTuple):
-    """Without fields that no list shows, because 500 buffered runs with large params would take gigabytes."""
+    """Without fields that no list shows, because 500 buffered runs with large params would take gigabytes.
 
-    key: bytes | str
-    flow_name: str
+    Most are replaced before they are written: what only tables need is made of the last.
+    """
+
+    summary: RunSummary
     revision: int
     expires_at: float | None
-    json: bytes
+
+    @property
+    def key(self) -> bytes | str:
+        return key_of(self.summary.run_id)
+
+    @property
+    def json(self) -> bytes:
+        return _encode(self.summary)
 
 
 class Waiting(NamedTuple):
@@ -73,10 +98,7 @@ def waiting_of(change: Change[RunSnapshot], row: Row | None, stored: Row | None)
     if change.value is None or row is None:
         return Waiting(None, None, stored)
     shown = summary(change.value, change.key, row.changed_at)
-    data = _encode(shown)
-    return Waiting(
-        Shown(key_of(change.key), shown.flow_name, change.revision, change.expires_at, data), row, stored
-    )
+    return Waiting(Shown(shown, change.revision, change.expires_at), row, stored)
 
 
 def inserts(waiting: dict[str, Waiting]) -> list[Written]:
@@ -99,6 +121,7 @@ STATUSES = {code: status for status, code in STATUS_CODES.items()}
 _is_uuid = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
 
 
+@lru_cache(maxsize=4096)
 def key_of(run_id: str) -> bytes | str:
     """16 bytes in place of 36, in the same order. An id of another form, as only others write, stays text."""
     return bytes.fromhex(run_id.replace("-", "")) if _is_uuid(run_id) else run_id
@@ -141,3 +164,27 @@ def list_name(scope: str, flow: str | None, tag: str | None, sha256: str | None)
     """Key of a list, short because every run in it repeats it."""
     parts = msgspec.json.encode((scope, flow, tag, sha256))
     return hashlib.blake2b(parts, digest_size=NAME_BYTES).digest()
+
+
+def walks_along(wanted: RunFilter, scope: str, after: Place | None) -> tuple[str, list[object]]:
+    """The query along the list of each status that is wanted, and its values."""
+    codes = STATUSES if wanted.status is None else [STATUS_CODES[wanted.status]]
+    name = list_name(scope, wanted.flow, wanted.tag, wanted.workflow_yaml_sha256)
+    conditions, values = within(wanted, after)
+    walk = f"SELECT changed_at, key, run FROM listed WHERE list = ? AND status = ?{conditions}"  # noqa: S608
+    return " UNION ALL ".join([walk] * len(codes)), [v for code in codes for v in (name, code, *values)]
+
+
+def within(wanted: RunFilter, after: Place | None) -> tuple[str, list[object]]:
+    """The conditions of such a query, and their values."""
+    text, values = "", list[object]()
+    if wanted.updated_after is not None:
+        text += " AND changed_at > ?"
+        values.append(wanted.updated_after)
+    if wanted.updated_before is not None:
+        text += " AND changed_at < ?"
+        values.append(wanted.updated_before)
+    if after is not None:
+        text += " AND (changed_at, key) < (?, ?)"
+        values += [after.updated_at, key_of(after.run_id)]
+    return text, values

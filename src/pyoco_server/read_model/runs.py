@@ -12,7 +12,7 @@ import msgspec
 
 from pyoco_server.domain.limits.holders import Standing, replace
 from pyoco_server.domain.queues import QueueFigures
-from pyoco_server.domain.runs.listing import Place, RunFilter, changed_at, is_beat
+from pyoco_server.domain.runs.listing import Place, RunFilter
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.errors import IndexLost
 from pyoco_server.logs import get_logger
@@ -26,13 +26,14 @@ from pyoco_server.read_model.run_rows import (
     Written,
     inserts,
     key_of,
-    limited_of,
     list_name,
-    lists_of,
     names_in,
+    row_of,
     run_id_of,
     updates,
     waiting_of,
+    walks_along,
+    within,
 )
 from pyoco_server.read_model.run_tables import LAST_ACTIVE, STATUS_CODES, RunTables
 from pyoco_server.usecases.ports.runs import IndexedPage
@@ -165,9 +166,11 @@ class SqliteRunIndex:
             stored, before = waiting.stored, waiting.row
         else:
             stored = before = None if change.revision <= self._horizon else self._stored(change.key)
-        after = self._row(change, before)
-        self._count(before, -1)
-        self._count(after, 1)
+        run = change.value
+        after = None if run is None else row_of(run, self._scope(run.tenant_id), change.stored_at, before)
+        if after is not before:
+            self._count(before, -1)
+            self._count(after, 1)
         if after is not None and after.is_ended and (before is None or not before.is_ended):
             self._queues.ended((after.scope, after.tag), after.changed_at)
         self._waiting[change.key] = waiting_of(change, after, stored)
@@ -224,7 +227,7 @@ class SqliteRunIndex:
     def page(self, wanted: RunFilter, after: Place | None, limit: int) -> IndexedPage:
         """Up to `limit` summaries (as JSON) after `after`, and the place of the last if there are more."""
         self._write_waiting()
-        walks, values = _walks(wanted, self._scope(wanted.tenant_id), after)
+        walks, values = walks_along(wanted, self._scope(wanted.tenant_id), after)
         rows = self._db.execute(
             f"SELECT summary, page.changed_at, page.key, runs.status FROM ({walks} "  # noqa: S608
             "ORDER BY changed_at DESC, key DESC LIMIT ?) AS page CROSS JOIN runs ON runs.id = page.run "
@@ -257,7 +260,7 @@ class SqliteRunIndex:
     def matching(self, wanted: RunFilter) -> list[str]:
         """In one query, because runs move in the lists while they are read page by page."""
         self._write_waiting()
-        walks, values = _walks(wanted, self._scope(wanted.tenant_id), None)
+        walks, values = walks_along(wanted, self._scope(wanted.tenant_id), None)
         rows = self._db.execute(f"{walks} ORDER BY changed_at DESC, key DESC", values)
         return [run_id_of(key) for _, key, _ in rows]
 
@@ -270,8 +273,8 @@ class SqliteRunIndex:
         """Runs of each status with the flow, the tag and the times that are wanted, counted up to `most`."""
         self._write_waiting()
         name = list_name(self._scope(wanted.tenant_id), wanted.flow, wanted.tag, None)
-        within, values = _within(wanted, None)
-        found = f"SELECT 1 FROM listed WHERE list = ? AND status = ?{within} LIMIT ?"  # noqa: S608
+        conditions, values = within(wanted, None)
+        found = f"SELECT 1 FROM listed WHERE list = ? AND status = ?{conditions} LIMIT ?"  # noqa: S608
         count = f"SELECT COUNT(*) FROM ({found})"  # noqa: S608
         return {
             status: self._db.execute(count, (name, code, *values, most)).fetchone()[0]
@@ -349,31 +352,10 @@ class SqliteRunIndex:
         ).fetchone()
         return None if found is None else Row(*found)
 
-    def _row(self, change: Change[RunSnapshot], before: Row | None) -> Row | None:
-        run = change.value
-        if run is None:
-            return None
-        if before is not None and is_beat(run) and before.is_of(run):
-            return before  # a heartbeat does not move a run in the lists
-        scope, changed = self._scope(run.tenant_id), changed_at(run, change.stored_at)
-        lists = lists_of(scope, run.flow_name, run.tag, run.tags, run.workflow_yaml_sha256)
-        waits_from = max(run.submitted_at or changed, run.not_before or 0.0)
-        return Row(
-            scope,
-            STATUS_CODES[run.status],
-            run.updated_at,
-            changed,
-            lists,
-            run.tag or "",
-            waits_from,
-            limited_of(run, before),
-        )
-
     def _count(self, row: Row | None, by: int) -> None:
         if row is not None:
             self._counts[row.scope, row.status] += by
             self._tally[row.scope, row.tag, row.status] += by
-            self._queues.add((row.scope, row.tag), STATUSES[row.status], by)
 
     def _insert(self, runs: list[Written]) -> None:
         if not runs:
@@ -393,7 +375,7 @@ class SqliteRunIndex:
             " FROM runs CROSS JOIN steps WHERE id > ? AND start < length(lists) ORDER BY 1, 2, 3, 4",
             (NAME_BYTES, last),
         )
-        self._new_runs.update((row.scope, run.flow_name) for run, row, _ in runs)
+        self._new_runs.update((row.scope, run.summary.flow_name) for run, row, _ in runs)
 
     def _reach(self, length: int) -> None:
         """Make `steps` name every start of a list name in `length` bytes."""
@@ -413,9 +395,10 @@ class SqliteRunIndex:
             "UPDATE listed SET status = ?, changed_at = ?"
             " WHERE list = ? AND status = ? AND changed_at = ? AND key = ?",
             [
-                (row.status, row.changed_at, name, old.status, old.changed_at, run.key)
+                (row.status, row.changed_at, name, old.status, old.changed_at, key)
                 for run, row, old in runs
                 if old is not None and (row.status, row.changed_at) != (old.status, old.changed_at)
+                for key in [run.key]
                 for name in names_in(row.lists)
             ],
         )
@@ -444,35 +427,15 @@ class SqliteRunIndex:
             "DELETE FROM flows WHERE scope = ? AND name = ? AND runs <= 0",
             [(scope, name) for scope, name, count in flows if count < 0],
         )
+        changed = [(*key, count) for key, count in self._tally.items() if count]
         self._db.executemany(
             "INSERT INTO tallies VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET runs = runs + excluded.runs",
-            [(*key, count) for key, count in self._tally.items() if count],
+            changed,
         )
+        for scope, tag, code, count in changed:
+            self._queues.add((scope, tag), STATUSES[code], count)
         self._new_runs.clear()
         self._tally.clear()
 
     def _scope(self, tenant_id: str | None) -> str:
         return (tenant_id or "") if self._tenants else ""
-
-
-def _walks(wanted: RunFilter, scope: str, after: Place | None) -> tuple[str, list[object]]:
-    """Along the list of each status that is wanted."""
-    codes = STATUSES if wanted.status is None else [STATUS_CODES[wanted.status]]
-    name = list_name(scope, wanted.flow, wanted.tag, wanted.workflow_yaml_sha256)
-    within, values = _within(wanted, after)
-    walk = f"SELECT changed_at, key, run FROM listed WHERE list = ? AND status = ?{within}"  # noqa: S608
-    return " UNION ALL ".join([walk] * len(codes)), [v for code in codes for v in (name, code, *values)]
-
-
-def _within(wanted: RunFilter, after: Place | None) -> tuple[str, list[object]]:
-    text, values = "", list[object]()
-    if wanted.updated_after is not None:
-        text += " AND changed_at > ?"
-        values.append(wanted.updated_after)
-    if wanted.updated_before is not None:
-        text += " AND changed_at < ?"
-        values.append(wanted.updated_before)
-    if after is not None:
-        text += " AND (changed_at, key) < (?, ?)"
-        values += [after.updated_at, key_of(after.run_id)]
-    return text, values

@@ -13,7 +13,8 @@ from pyoco_server.domain.runs.claims import IdempotencyClaim
 from pyoco_server.domain.runs.jobs import Job, job_of_next_try
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.errors import NatsUnavailable
-from pyoco_server.usecases.ports.runs import JobQueue, RunStore
+from pyoco_server.usecases.ports.queues import JobQueue
+from pyoco_server.usecases.ports.runs import RunStore
 from pyoco_server.usecases.ports.stores import Clock, Revision, Store, Versioned, WrongRevision
 
 MAX_TRIES = 100

@@ -161,7 +161,7 @@ class SharedClock:
         """Raises NatsUnavailable."""
         took, ahead = min([await self._sample() for _ in range(SAMPLES)])
         if took > MAX_ROUND_TRIP_SEC:
-            raise NatsUnavailable(f"nats unavailable: it took {took:.1f} s to tell the time")
+            raise NatsUnavailable(f"nats unavailable: reading its clock took {took:.1f} s")
         self._ahead = ahead
 
     async def run(self) -> None:

@@ -48,7 +48,7 @@ class FollowWorkers:
         self._feed = feed
         self._clock = clock
         self._store_clock = store_clock
-        self._heard_at: dict[str, float] = {}
+        self._seen_at: dict[str, float] = {}
         self.records: dict[str, WorkerRecord] = {}
         self.is_caught_up = False
 
@@ -61,12 +61,12 @@ class FollowWorkers:
 
         While the store is unavailable no heartbeat arrives, which does not mean that workers are down.
         """
-        heard_at = self._heard_at.get(record.worker_id)
-        if heard_at is None:  # a store that does not say when: then the worker's word has to do
+        seen_at = self._seen_at.get(record.worker_id)
+        if seen_at is None:  # the store has no time: the worker's own is used
             return self._clock() - record.last_seen_at
-        return self._listened() - self._feed.stale_sec - heard_at
+        return self._store_time() - self._feed.stale_sec - seen_at
 
-    def _listened(self) -> float:
+    def _store_time(self) -> float:
         """The store's time, stopped during loss of contact."""
         return self._store_clock() - self._feed.missed_sec
 
@@ -81,7 +81,7 @@ class FollowWorkers:
         async for batch in self._feed.follow(None):
             if batch.is_reset:
                 self.records.clear()
-                self._heard_at.clear()
+                self._seen_at.clear()
             for change in batch.changes:
                 self._take(change)
             self.is_caught_up = self.is_caught_up or batch.is_caught_up
@@ -89,14 +89,14 @@ class FollowWorkers:
     def _take(self, change: Change[WorkerRecord]) -> None:
         if change.value is None:
             self.records.pop(change.key, None)
-            self._heard_at.pop(change.key, None)
+            self._seen_at.pop(change.key, None)
             return
         known = self.records.get(change.key)
         self.records[change.key] = change.value
         # A write by others (to hide the worker) is not a heartbeat.
         is_sign_of_life = known is None or known.last_seen_at != change.value.last_seen_at
         if change.stored_at is not None and is_sign_of_life:
-            self._heard_at[change.key] = change.stored_at - self._feed.missed_sec
+            self._seen_at[change.key] = change.stored_at - self._feed.missed_sec
 
 
 START_SEC = 15.0
@@ -245,7 +245,7 @@ class ListWorkers:
 def _is_wanted(worker: WorkerRecord, wanted: WorkerFilter) -> bool:
     if worker.hidden and not wanted.include_hidden:
         return False
-    if wanted.state is not None:  # asking for a state by name says more than the default scope
+    if wanted.state is not None:  # a state that is named takes precedence over the default scope
         return worker.state is wanted.state
     return worker.state in ALIVE or not wanted.active_only
 

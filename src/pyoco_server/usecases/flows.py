@@ -38,7 +38,8 @@ from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.consistency import MAX_TRIES, OwnWrites, write
 from pyoco_server.usecases.fleet import ListWorkers, WorkerFilter
 from pyoco_server.usecases.limits.definitions import LimitDefinitions
-from pyoco_server.usecases.ports.runs import JobQueue, RunIndex
+from pyoco_server.usecases.ports.queues import JobQueue
+from pyoco_server.usecases.ports.runs import RunIndex
 from pyoco_server.usecases.ports.stores import (
     Change,
     Clock,

@@ -41,6 +41,7 @@ from pyoco_server.jetstream.streams import (
     stream_config,
     worker_resources,
 )
+from pyoco_server.jetstream.values import ValueObjects
 from pyoco_server.jetstream.wheels import WheelHistoryBucket, WheelObjects
 from pyoco_server.logs import get_logger
 from pyoco_server.read_model.runs import SqliteRunIndex
@@ -99,7 +100,7 @@ async def gateway_connections(
 
 
 def restorer(connection: NatsConnection, config: NatsBackendConfig) -> Callable[[], Awaitable[object]]:
-    """Makes again what somebody has removed while we work with it."""
+    """Creates again what was removed while it is in use."""
     return partial(ensure_streams, connection, config)
 
 
@@ -139,6 +140,7 @@ class JetStreamWorkerBackend:
     run_signals: BucketSignals
     secrets: ListedKvStore[SecretRecord]
     variables: ListedKvStore[VariableRecord]
+    values: ValueObjects
 
     @property
     def is_available(self) -> bool:
@@ -195,7 +197,11 @@ async def open_run_level(
     restore = restorer(feeds, config)
     with closing(_run_index(config)) as index:
         yield JetStreamRunLevel(
-            **{**vars(backend), "task_logs": _task_logs(feeds, config)},
+            **{
+                **vars(backend),
+                "task_logs": _task_logs(feeds, config),
+                "values": ValueObjects(objects, config.values_object_store_bucket),
+            },
             claims=await bucket_of(requests, config.idempotency_kv_bucket, codec.encode, codec.decode_claim),
             letter_marks=await bucket_of(
                 requests, config.dead_letters_kv_bucket, codec.encode, codec.decode_letter_mark, restore
@@ -259,6 +265,7 @@ def _worker_backend(
         run_signals=BucketSignals(connection, config.runs_kv_bucket),
         secrets=_secrets(connection, config, "secret.", codec.decode_secret),
         variables=_secrets(connection, config, "variable.", codec.decode_variable),
+        values=ValueObjects(connection, config.values_object_store_bucket),
     )
 
 

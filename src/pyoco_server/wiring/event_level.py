@@ -263,7 +263,7 @@ def retry_policy(config: NatsBackendConfig) -> RetryPolicy:
 
 CHECK_BEAT_SEC = 5.0
 CHECK_SILENT_SEC = 20.0
-"""Lease timeout before another gateway looks for schedules that stand still."""
+"""Lease timeout before another gateway searches for stalled schedules."""
 MAX_UNSURE_SEC = 86_400.0
 
 

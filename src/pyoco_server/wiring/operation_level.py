@@ -19,11 +19,13 @@ from pyoco_server.usecases.services.retention import (
     ExpireRun,
     Retention,
 )
+from pyoco_server.usecases.services.shared_feed import JoinedFeed
 from pyoco_server.usecases.stats.count import (
     BEAT_SEC as COUNT_BEAT_SEC,
     LASTS_SEC as COUNT_SILENT_SEC,
     CountedEnds,
     CountEnds,
+    ends_in,
 )
 from pyoco_server.usecases.stats.read import ReadStats
 from pyoco_server.wiring.run_level import (
@@ -65,7 +67,7 @@ class OperationLevel:
         self._add_bulk(backend, setup, runs, watchers)
         self._runs_known = runs.follow.caught_up
         self._add_retention(backend, setup, executions, runs.counted)
-        self._add_stats(backend, setup)
+        self._add_stats(backend, setup, runs)
 
     def _add_bulk(self, backend: ServerBackend, setup: Setup, runs: RunLevel, watchers: ExecutionHub) -> None:
         operations, chunks, clock = backend.bulk_operations, backend.bulk_chunks, backend.shared_clock
@@ -97,10 +99,10 @@ class OperationLevel:
             at_once=setup.tuning.bulk_batch,
         )
 
-    def _add_stats(self, backend: ServerBackend, setup: Setup) -> None:
+    def _add_stats(self, backend: ServerBackend, setup: Setup, runs: RunLevel) -> None:
         self.stats = ReadStats(backend.stats_records, backend.shared_clock)
         self.count_ends = CountEnds(
-            feed=backend.run_end_feed,
+            feed=JoinedFeed(runs.feed, backend.run_end_feed, ends_in),
             records=backend.stats_records,
             positions=backend.count_positions,
             clock=backend.shared_clock,

@@ -51,6 +51,7 @@ from pyoco_server.usecases.services.follow import (
     RunMeter,
 )
 from pyoco_server.usecases.services.orchestrator import Orchestrate, OrchestratorMeter
+from pyoco_server.usecases.services.shared_feed import SharedFeed
 from pyoco_server.usecases.services.sweep import (
     CountDeadLetters,
     EndMaxDelivered,
@@ -59,6 +60,7 @@ from pyoco_server.usecases.services.sweep import (
     SweepRuns,
 )
 from pyoco_server.usecases.stats.count import CountedEnds, StatsMeter
+from pyoco_server.usecases.values import ReadValue, SweepValues
 from pyoco_server.usecases.wheels import ManageWheels
 from pyoco_server.wiring.backends import new_key_and_salt, new_run_id
 from pyoco_server.wiring.flow_control import LimitLevel, LimitMeter, QueueLevel
@@ -137,8 +139,9 @@ class RunLevel:
         self._looks.append(self.limits.board.look)
         self.reassert_cancels = self._reassert_cancels(backend, setup)
         # When the store forgets is a time of the store, not of this host.
+        self.feed = SharedFeed(backend.run_feed)
         self.follow = FollowRuns(
-            backend.run_feed,
+            self.feed,
             backend.run_index,
             watchers,
             backend.shared_clock,
@@ -241,6 +244,8 @@ class RunLevel:
         self._end_undeliverable = EndMaxDelivered(
             backend.undeliverable, runs, queue, backend.dead_letters, clock
         )
+        self.read_value = ReadValue(backend.values)
+        self.sweep_values = SweepValues(backend.values, backend.run_index, setup.config.values_sweep_sec)
         self._next_tries = QueueNextTries(runs, queue, backend.undeliverable)
         self._looks.append(self._next_tries.look)
         self.sweep = SweepRuns(runs, backend.run_index, queue, self._end_undeliverable, clock)
@@ -288,6 +293,7 @@ class RunLevel:
             "end-undeliverable": self._end_undeliverable.run,
             "expire-waiting": self.expiry.run,
             "link-retries": self.link_retries.run,
+            "sweep-values": partial(self.sweep_values.run, lambda: self.is_caught_up),
             "collect-flow-files": partial(self.flow_files.run, lambda: self.is_caught_up),
             "follow-workers": self.follow_workers.run,
             "follow-flows": self.follow_flows.run,

@@ -15,12 +15,14 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.audit_trail import AuditEntry, Origin
 from pyoco_server.domain.auth import Grant, IssuedApiKey, ListedApiKey
 from pyoco_server.domain.inputs import is_run_id
+from pyoco_server.domain.large_values import INLINE_BYTES
 from pyoco_server.domain.runs.jobs import Submission, with_references
 from pyoco_server.domain.values import MAX_PARAMS_BYTES, from_caller
 from pyoco_server.engine.executors.pool import ProcessExecutors, follow_flow_files, version_of
 from pyoco_server.engine.executors.protocol import ExecutorSpec, Limits
 from pyoco_server.engine.executors.thread import OnOutcome, ThreadExecutors
 from pyoco_server.engine.resolve import resolver_of
+from pyoco_server.engine.values import ValueRoom
 from pyoco_server.errors import NatsUnavailable, RunNotFound
 from pyoco_server.jetstream.events import JetStreamChangeLog
 from pyoco_server.logs import best_effort, get_logger
@@ -48,6 +50,7 @@ from pyoco_server.wiring.gateway_backend import change_log, channel_store, open_
 from pyoco_server.worker.figures import Usage, own_usage, unknown_usage
 from pyoco_server.worker.run_log import REFUSED_PATIENCE_SEC
 from pyoco_server.worker.session import FlowExecutors
+from pyoco_server.worker.values import values_directory
 from pyoco_server.worker.wheels import CodeUsers, DirectoryInstaller, KeepWheels
 from pyoco_server.worker.worker import Worker, check_names
 
@@ -131,9 +134,9 @@ async def open_flow_processes(
         flow_resolver=flow_resolver,
         allowed_modules=config.allowed_modules,
         allowed_env=config.allowed_env,
-        max_value_bytes=config.max_run_snapshot_bytes,
     )
     async with AsyncExitStack() as stack:
+        spec = replace(spec, room=value_room(config, stack.enter_context(values_directory())))
         wheels = await _synced_wheels(stack, config, name, spec)
         opening = open_process_executors(wheels.spec if wheels else spec, concurrency, limits)
         executors = await stack.enter_async_context(opening)
@@ -168,10 +171,23 @@ async def open_process_executors(
 
 
 def new_thread_executors(
-    flow_resolver: Callable[[str], Any], config: NatsBackendConfig, on_outcome: OnOutcome | None = None
+    flow_resolver: Callable[[str], Any],
+    config: NatsBackendConfig,
+    on_outcome: OnOutcome | None = None,
+    *,
+    values_dir: str = "",
 ) -> ThreadExecutors:
-    return ThreadExecutors(
-        flow_resolver, config.allowed_modules, config.allowed_env, config.max_run_snapshot_bytes, on_outcome
+    """Without `values_dir`, what is too large for a snapshot is not kept."""
+    room = value_room(config, values_dir)
+    return ThreadExecutors(flow_resolver, config.allowed_modules, config.allowed_env, room, on_outcome)
+
+
+def value_room(config: NatsBackendConfig, directory: str) -> ValueRoom:
+    return ValueRoom(
+        snapshot_bytes=config.max_run_snapshot_bytes,
+        inline_bytes=INLINE_BYTES,
+        value_bytes=config.value_max_bytes,
+        directory=directory,
     )
 
 
@@ -182,7 +198,8 @@ async def open_thread_worker(
     """Connected, not registered yet. `given`: see `new_worker`. Raises NatsUnavailable."""
     check_names(*name)
     async with AsyncExitStack() as stack:
-        executors = new_thread_executors(flow_resolver, config)
+        values_dir = stack.enter_context(values_directory())
+        executors = new_thread_executors(flow_resolver, config, values_dir=values_dir)
         stack.push_async_callback(executors.close)
         backend = await stack.enter_async_context(open_worker_connection(config, name))
         spec = ExecutorSpec(flow_resolver="", allowed_modules=config.allowed_modules)
@@ -247,7 +264,7 @@ class PyocoNatsWorker:
         self._worker.stop()
 
     async def close(self) -> None:
-        """Give back what was not started, say goodbye, disconnect."""
+        """Give back what was not started, sign off, disconnect."""
         try:
             await self._worker.close()
         finally:

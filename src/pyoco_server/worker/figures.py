@@ -1,7 +1,6 @@
 """What a worker counts for its metrics."""
 
 import platform
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -24,13 +23,17 @@ class Usage(NamedTuple):
 
 def own_usage() -> Usage:
     """Of this process."""
-    return Usage(time.process_time(), _memory_bytes() if sys.platform == "linux" else None)
+    return Usage(time.process_time(), memory_bytes(Path("/proc/self/statm")))
 
 
-def _memory_bytes() -> int:
+def memory_bytes(statm: Path) -> int | None:
+    """None: the file is missing, as on macOS and in a container without /proc."""
+    try:
+        pages = int(statm.read_text().split()[1])
+    except OSError:
+        return None
     import resource  # noqa: PLC0415 - not on every system
 
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize()
 
 

@@ -11,18 +11,10 @@ from msgspec import Struct
 from pyoco_server import tracing
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
+from pyoco_server.domain.dead_letters import DeadLetter, DlqReason
 from pyoco_server.domain.inputs import is_run_id, is_tag
 from pyoco_server.domain.runs.changes import Claim, GiveUp, Refusal
-from pyoco_server.domain.runs.jobs import (
-    DeadLetter,
-    DlqReason,
-    Ending,
-    FlowOutcome,
-    Job,
-    QueueAction,
-    disposition,
-    pending,
-)
+from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, Job, QueueAction, disposition, pending
 from pyoco_server.domain.runs.model import FailureKind, Owner, RunSnapshot, RunStatus
 from pyoco_server.errors import (
     DlqPublishFailed,
@@ -43,6 +35,7 @@ from pyoco_server.usecases.ports.stores import Clock, Revision, Versioned, Wrong
 from pyoco_server.worker.heartbeats import HeartbeatPace
 from pyoco_server.worker.run_log import REFUSED_PATIENCE_SEC
 from pyoco_server.worker.session import Concluded, FlowExecutors, RunSession, masks_of
+from pyoco_server.worker.values import StoreValues
 
 log = get_logger(__name__)
 
@@ -139,6 +132,7 @@ class Pipeline:
         """`resolve` puts values of secrets and variables into a job."""
         self._resolve = resolve
         self._log_patience_sec = log_patience_sec
+        self._store_values = StoreValues(backend, log_patience_sec)
         self._backend = backend
         self._executors = executors
         self._config = config
@@ -200,6 +194,7 @@ class Pipeline:
 
     async def _carry_out(self, job: Job, delivery: Delivery) -> Handled:
         owner = Owner(self._worker_id, self._instance_id, delivery.num_delivered)
+        received_at = asyncio.get_running_loop().time()
         claimed = await self._claim(job, delivery, owner)
         if isinstance(claimed, Handled):
             return claimed
@@ -215,7 +210,7 @@ class Pipeline:
         self._sessions.add(session)
         self._wrote(claimed.revision)
         try:
-            return await self._run(job, session)
+            return await self._run(job, session, received_at)
         finally:
             self._sessions.discard(session)
 
@@ -223,13 +218,15 @@ class Pipeline:
         at = asyncio.get_running_loop().time()
         self._pace.wrote(revision, at, len(self._sessions), is_beat=is_beat)
 
-    async def _run(self, job: Job, session: RunSession) -> Handled:
+    async def _run(self, job: Job, session: RunSession, received_at: float) -> Handled:
+        try:
+            ready = await self._resolved(job)
+        except (Unresolvable, InvalidRequest) as error:
+            return await self._not_resolved(job, session, error)
+        session.masks = masks_of(ready)
+        if not await session.is_held(received_at, self._ack_wait_sec()):
+            return _lost(job, session.refusal)
         with self._heartbeats.calling(session.beat):
-            try:
-                ready = await self._resolved(job)
-            except (Unresolvable, InvalidRequest) as error:
-                return await self._not_resolved(job, session, error)
-            session.masks = masks_of(ready)
             flow = await self._executors.start(ready, session, START_PATIENCE_SEC)
             if flow is None:
                 return Handled(Ending.NOT_STARTED, job.run_id)
@@ -238,7 +235,8 @@ class Pipeline:
             outcome = await session.follow(flow)
         if outcome is None:
             return Handled(Ending.GIVEN_BACK, job.run_id)
-        outcome = session.masked(outcome)
+        # Masked first: what stands for a stored value is no text of the flow.
+        outcome = await self._store_values(job, session.masked(outcome))
         _log_failure(outcome)
         end = await session.conclude(outcome)
         if isinstance(end, Concluded) and end.is_retried:
@@ -381,12 +379,15 @@ class Pipeline:
 
 def _handled(job: Job, outcome: FlowOutcome, end: Concluded | Refusal) -> Handled:
     if isinstance(end, Refusal):
-        ending = Ending.FENCED if end is Refusal.FENCED else Ending.ALREADY_TERMINAL
-        log.warning("lost ownership of the run; result discarded", action="run.lost", reason=end)
-        return Handled(ending, job.run_id)
+        return _lost(job, end)
     log.info("run ended", action="run.ended", status=end.run.status)
     ending = Ending.CANCELLED if end.is_overruled else outcome.ending
     return Handled(ending, job.run_id, end.run.status, outcome.error)
+
+
+def _lost(job: Job, reason: Refusal | None) -> Handled:
+    log.warning("lost ownership of the run; nothing more is written", action="run.lost", reason=reason)
+    return Handled(Ending.FENCED if reason is Refusal.FENCED else Ending.ALREADY_TERMINAL, job.run_id)
 
 
 async def _is_expired(job: Job, delivery: Delivery) -> bool:

@@ -21,7 +21,7 @@ LINE_BYTES = 100
 """Size of a line without its text."""
 LOG_RETRY_SEC = 0.5
 REFUSED_PATIENCE_SEC = 10.0
-"""Timeout for a log that cannot be written while NATS answers; then the run ends without these lines."""
+"""Timeout for a log or a value that cannot be written while NATS answers; then the run ends without it."""
 
 
 class RunLog:
@@ -62,7 +62,7 @@ class RunLog:
         refused_for = 0.0
         while not self._writing.done() and refused_for < self._patience_sec:
             await asyncio.wait({self._writing}, timeout=LOG_RETRY_SEC)
-            if not self._writing.done() and await self._store_answers():
+            if not self._writing.done() and await store_answers(self._backend, self._run_id):
                 refused_for += LOG_RETRY_SEC
         if self._waiting:
             log.error(
@@ -82,16 +82,6 @@ class RunLog:
         for task in (self._writing, self._showing):
             if task is not None:
                 task.cancel()
-
-    async def _store_answers(self) -> bool:
-        """Whether only the log cannot be written."""
-        try:
-            await self._backend.runs.get(self._run_id)
-        except NatsUnavailable:
-            return False
-        except Unreadable:
-            return True
-        return True
 
     async def _write_waiting(self) -> None:
         is_delayed = False
@@ -134,6 +124,17 @@ class RunLog:
     async def _show(self, lines: list[LogLine]) -> None:
         with suppress(NatsUnavailable):  # only for watchers, and they are disconnected, too
             await self._backend.task_logs.show(self._run_id, lines)
+
+
+async def store_answers(backend: WorkerBackend, run_id: str) -> bool:
+    """Whether only something else than the run cannot be written."""
+    try:
+        await backend.runs.get(run_id)
+    except NatsUnavailable:
+        return False
+    except Unreadable:
+        return True
+    return True
 
 
 def _first_of(lines: Sequence[LogLine], size: int) -> list[LogLine]:

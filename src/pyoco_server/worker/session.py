@@ -129,6 +129,7 @@ class RunSession:
         self._known = claimed
         self._grace = grace
         self._run_id = claimed.value.run_id
+        self._try_number = claimed.value.try_number
         self._flow: FlowHandle | None = None
         self._waiting: RunChange | None = None
         self._writing: asyncio.Task[None] | None = None
@@ -143,6 +144,21 @@ class RunSession:
         self.refusal: Refusal | None = None
         """Set when this worker has lost the run: nothing more is written."""
 
+    # Before the flow starts
+
+    async def is_held(self, known_at: float, ack_wait_sec: float) -> bool:
+        """Whether the run was ours at most `ack_wait_sec` ago. `known_at`: when its job came.
+
+        Another worker may have received the job since if this process was frozen, or waited for a slow reply.
+        Then a heartbeat finds out. Raises NatsUnavailable.
+        """
+        loop = asyncio.get_running_loop()
+        while self.refusal is None and (asked_at := loop.time()) - known_at > ack_wait_sec:
+            log.warning("claim is old; checking whether the run is still ours", action="run.claim_old")
+            await self._write(self._beat())
+            known_at = asked_at
+        return self.refusal is None
+
     # While the flow runs
 
     async def follow(self, flow: FlowHandle) -> FlowOutcome | None:
@@ -151,6 +167,8 @@ class RunSession:
         self._after(LIVE_AFTER_SEC, self._go_live)
         if self._is_abandoned:
             self._end_flow()
+        if self._is_stopping:  # cancelled before there was a flow to cancel
+            flow.cancel()
         try:
             outcome = await flow.outcome()
         finally:
@@ -193,6 +211,7 @@ class RunSession:
                 progress.task_records,
                 progress.task_dependencies,
                 progress.task_records_truncated,
+                self._try_number,
             )
         )
 
@@ -218,7 +237,10 @@ class RunSession:
         It must not be replaced by a heartbeat: no more progress is reported until it is written.
         """
         if self._waiting is None:
-            self._offer(Beat(self._owner))
+            self._offer(self._beat())
+
+    def _beat(self) -> Beat:
+        return Beat(self._owner, self._try_number)
 
     # Writing: one change in flight, the newest waiting
 

@@ -69,7 +69,7 @@ export interface ChannelTexts {
   to: string;
 }
 
-/** The address of a webhook and secrets are not known again: they are entered anew. */
+/** The address of a webhook and secrets are never shown again: they have to be entered again. */
 export function channelTexts(known: Channel | null): ChannelTexts {
   return {
     type: known?.type ?? "webhook",

@@ -585,6 +585,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/values/{sha256}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a large value
+         * @description The JSON that a `$ref` in params or a result stands for.
+         */
+        get: operations["read_value_values__sha256__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/graphs/{graph_id}": {
         parameters: {
             query?: never;
@@ -752,6 +772,26 @@ export interface paths {
          * @description `from: failed` reuses the outputs of nodes that succeeded.
          */
         post: operations["rerun_execution_executions__execution_id__rerun_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/executions/{execution_id}/messages": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send a message to an execution
+         * @description For a node of type wait with this `message`. One that comes early is kept.
+         */
+        post: operations["send_message_executions__execution_id__messages_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2238,6 +2278,8 @@ export interface components {
             references: components["schemas"]["Reference"][] | null;
             /** @default null */
             trace: components["schemas"]["Trace"] | null;
+            /** @default [] */
+            values: string[][];
             worker_alive?: boolean | null;
             worker_heartbeat_at?: number | null;
             worker_tags?: string[] | null;
@@ -2482,6 +2524,8 @@ export interface components {
             /** @default 0 */
             attempt: number;
             /** @default null */
+            iteration: number | null;
+            /** @default null */
             worker_id: string | null;
             /** @default null */
             run_id: string | null;
@@ -2491,6 +2535,10 @@ export interface components {
             prompt: string | null;
             /** @default null */
             deadline: number | null;
+            /** @default null */
+            wake_at: number | null;
+            /** @default null */
+            message: string | null;
             /** @default null */
             progress: number | null;
             /** @default null */
@@ -2529,6 +2577,10 @@ export interface components {
             stop_reason: string | null;
             /** @default false */
             canceled_by_execution: boolean;
+            /** @default null */
+            carried_from: string | null;
+            /** @default null */
+            undoes: string | null;
             run_status: components["schemas"]["RunStatus"] | null;
         };
         /**
@@ -2622,6 +2674,8 @@ export interface components {
             /** @default null */
             prompt: string | null;
             /** @default null */
+            message: string | null;
+            /** @default null */
             deadline: number | null;
             /** @default null */
             resume_requested_by: string | null;
@@ -2677,12 +2731,26 @@ export interface components {
             error: components["schemas"]["Failure"] | null;
             /** @default null */
             trace: components["schemas"]["Trace"] | null;
+            /** @default [] */
+            messages: components["schemas"]["Message"][];
             phase: components["schemas"]["Phase"];
             handled_failures: string[];
             nodes: {
                 [key: string]: components["schemas"]["ExecutionNode"];
             };
             edges?: components["schemas"]["EdgeState"][];
+        };
+        /**
+         * Message
+         * @description A received message that no node has taken yet.
+         */
+        Message: {
+            sequence: number;
+            name: string;
+            received_at: number;
+            node_ids: string[];
+            /** @default null */
+            data: unknown;
         };
         /**
          * Phase
@@ -2715,6 +2783,16 @@ export interface components {
             counts?: {
                 [key: string]: number;
             };
+        };
+        /**
+         * MessageAccepted
+         * @description `sequence`: of its event. `node_ids`: the nodes that may take it; none if it meets no condition.
+         */
+        MessageAccepted: {
+            execution_id: string;
+            name: string;
+            sequence: number;
+            node_ids: string[];
         };
         /** WaitPage */
         WaitPage: {
@@ -3447,7 +3525,7 @@ export interface components {
         Cause: "busy" | "cancelled" | "completed" | "crash" | "delayed" | "error" | "expired" | "flow_not_found" | "limit" | "next_try" | "no_worker" | "paused" | "running" | "timeout" | "worker_lost";
         /**
          * Evidence
-         * @description What the diagnosis is based on. Fields that say nothing about this run are left out.
+         * @description What the diagnosis is based on. Fields without a meaning for this run are left out.
          *
          *     `log`: the last lines of the task that failed, or of the run. `wheels`: the versions of its code.
          */
@@ -6713,6 +6791,93 @@ export interface operations {
             };
         };
     };
+    read_value_values__sha256__get: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description One range of bytes */
+                Range?: string | null;
+            };
+            path: {
+                /** @description Hash of the value, as `$ref` has it */
+                sha256: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The value */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description The requested range of its bytes */
+            206: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0088: value not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The range lies outside of the value */
+            416: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
     get_graph_graphs__graph_id__get: {
         parameters: {
             query?: {
@@ -7655,6 +7820,105 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ExecutionState"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0031: execution not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0033: command rejected */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    send_message_executions__execution_id__messages_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A request with the same key and body returns the first answer and has no effect. */
+                "Idempotency-Key"?: string;
+                /** @description Stored with the events that the request causes. */
+                "X-Correlation-Id"?: string;
+            };
+            path: {
+                execution_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** Name */
+                    name: string;
+                    /** Data */
+                    data?: unknown;
+                };
+            };
+        };
+        responses: {
+            /** @description Accepted */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MessageAccepted"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */

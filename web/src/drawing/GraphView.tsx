@@ -67,9 +67,9 @@ export function GraphView({
   );
   const isDone = (id: string) => (states.has(id) ? states.get(id)?.state === "SUCCEEDED" : !unfinished.has(id));
   const lookOf = (edge: GraphEdge): string => {
-    const told = edge.key === undefined ? undefined : known.get(edge.key);
-    if (!told) return isDone(edge.from) ? "is-done" : "";
-    return `is-${told.fate ?? "open"} ${told.isFailure ? "is-failure" : ""}`;
+    const shown = edge.key === undefined ? undefined : known.get(edge.key);
+    if (!shown) return isDone(edge.from) ? "is-done" : "";
+    return `is-${shown.fate ?? "open"} ${shown.isFailure ? "is-failure" : ""}`;
   };
 
   useEffect(() => {
@@ -159,13 +159,13 @@ export function GraphView({
                   r="3"
                 />
               );
-            const told = states.get(node.id);
-            if (!told) return null;
+            const shown = states.get(node.id);
+            if (!shown) return null;
             return (
               <Node
                 key={node.id}
                 at={node}
-                node={told}
+                node={shown}
                 isSelected={node.id === selected}
                 onSelect={() => onSelect(node.id)}
               />

@@ -13,7 +13,7 @@ export interface GraphEdge {
   from: string;
   to: string;
   label?: string;
-  /** Tells it apart from others between the same nodes; it never shares a line with another. */
+  /** Identifies it among edges between the same nodes; it never shares a line with another. */
   key?: string;
 }
 

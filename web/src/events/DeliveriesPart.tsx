@@ -93,7 +93,7 @@ export function DeliveriesPart() {
   );
 }
 
-/** The last months side by side; the one that is looked at is live. */
+/** The last months side by side; the selected one is live. */
 function MonthChart({ current, month, live }: { current: string; month: string; live: EventSummary | null }) {
   const months = monthsUpTo(current, MONTHS);
   const history = usePolling(

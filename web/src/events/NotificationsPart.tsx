@@ -11,7 +11,7 @@ import { useSending } from "../ui/useSending";
 const REFRESH_MS = 10_000;
 const SOURCES = ["file", "env", "none"] as const;
 
-/** Where escalations are told. The address is a secret: it goes in, and comes back masked. */
+/** Where escalations are sent. The address is a secret: it is write-only, and shown masked. */
 export function NotificationsPart() {
   const settings = usePolling(
     (signal) => get("/api/workflow-events/notification-settings", { signal }),

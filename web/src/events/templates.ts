@@ -52,7 +52,7 @@ export function draftOf(template: Template): Draft {
   };
 }
 
-/** What is sent. What is wrong with it, the server says. */
+/** The request. The server validates it. */
 export function bodyOf(draft: Draft): Omit<Template, "id" | "updated_at"> {
   return {
     name: draft.name.trim(),

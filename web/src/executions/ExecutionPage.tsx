@@ -17,7 +17,7 @@ import { toast } from "../ui/toasts";
 import { useIdempotencyKey } from "../ui/useSending";
 import { asCommand, asCurl } from "./commands";
 import { EventLog } from "./EventLog";
-import { type Definition, picture } from "./graphs/definition";
+import { type Definition, isAsking, picture } from "./graphs/definition";
 import { endedAt, standing } from "./list";
 import { NodePanel } from "./NodePanel";
 import { type Moment, momentOf } from "./travel";
@@ -177,7 +177,7 @@ function Head({ execution, onChanged }: { execution: Execution; onChanged: () =>
 }
 
 function isWaiting(execution: Execution): boolean {
-  return Object.values(execution.nodes).some((node) => node.status === "WAITING");
+  return Object.values(execution.nodes).some(isAsking);
 }
 
 function Notices({
@@ -190,9 +190,7 @@ function Notices({
   onNode: (id: string) => void;
 }) {
   const isActive = execution.status === "ACTIVE";
-  const waiting = Object.entries(execution.nodes).filter(
-    ([id, node]) => isActive && node.status === "WAITING" && id !== selected,
-  );
+  const waiting = Object.entries(execution.nodes).filter(([id, node]) => isActive && isAsking(node) && id !== selected);
   return (
     <>
       {waiting.map(([id, node]) => (
@@ -309,7 +307,7 @@ function Picture({
   onSelect: (id: string) => void;
   onNow: () => void;
 }) {
-  const drawn = picture(definition, execution, (kind) => t(`node.kind.${kind}`), t("edge.failure"));
+  const drawn = picture(definition, execution, (kind) => t(`node.kind.${kind}`), t("edge.failure"), t("edge.undo"));
   const moment = events.find((event) => event.sequence === at);
   return (
     <section class={`panel ${at === null ? "" : "is-past"}`} aria-label={t("run.view.graph")}>

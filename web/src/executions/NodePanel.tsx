@@ -8,7 +8,7 @@ import { Glyph } from "../ui/icons";
 import { JsonValue } from "../ui/JsonValue";
 import { Status } from "../ui/Status";
 import { Age, Moment, Plain, RunId, Took } from "../ui/texts";
-import { type Definition, kindOf, lookOf } from "./graphs/definition";
+import { type Definition, isAsking, kindOf, lookOf } from "./graphs/definition";
 import { ResumeForm } from "./waits/ResumeForm";
 
 /** Stands for itself where the log leaves it out. */
@@ -32,6 +32,7 @@ export function NodePanel({
 }) {
   const node = execution.nodes[id];
   const plan = definition?.nodes[id];
+  const work = plan?.node ?? plan;
   const state = node ? lookOf(node.status) : "UNREACHED";
   return (
     <section class={`panel task ${isPast ? "is-past" : ""}`} aria-label={visible(id)}>
@@ -44,8 +45,8 @@ export function NodePanel({
           <Glyph name="close" />
         </button>
       </header>
-      {node && <NodeFacts node={node} flow={plan?.flow} />}
-      {node?.status === "WAITING" && (
+      {node && <NodeFacts id={id} node={node} flow={work?.flow} />}
+      {node && isAsking(node) && (
         <div class="wait-here">
           {node.prompt && (
             <p class="prompt">
@@ -81,7 +82,7 @@ export function NodePanel({
       {node?.gate && <GateView gate={node.gate} />}
       <Ways id={id} execution={execution} definition={definition} />
       <div class="task-values">
-        {plan?.params && Object.keys(plan.params).length > 0 && <Value title={t("run.params")} value={plan.params} />}
+        {work?.params && Object.keys(work.params).length > 0 && <Value title={t("run.params")} value={work.params} />}
         {node?.output != null && <Value title={t("task.output")} value={node.output} />}
         {node?.output == null && node?.resume_data != null && (
           <Value title={t("node.resumedWith")} value={node.resume_data} />
@@ -93,7 +94,7 @@ export function NodePanel({
   );
 }
 
-function NodeFacts({ node, flow }: { node: NodeState; flow: string | undefined }) {
+function NodeFacts({ id, node, flow }: { id: string; node: NodeState; flow: string | undefined }) {
   return (
     <dl class="facts">
       {node.started_at !== null && (
@@ -110,12 +111,26 @@ function NodeFacts({ node, flow }: { node: NodeState; flow: string | undefined }
           {node.run_status && <Status state={node.run_status} />}
         </Fact>
       )}
+      {node.carried_from !== null && (
+        <Fact name={t("node.carriedFrom")}>
+          <a href={link(["executions", node.carried_from], { node: id })}>
+            <RunId id={node.carried_from} />
+          </a>
+        </Fact>
+      )}
+      {node.undoes !== null && <Fact name={t("edge.undo")}>{visible(node.undoes)}</Fact>}
+      {node.iteration !== null && <Fact name={t("node.kind.repeat")}>{node.iteration}</Fact>}
       {node.attempt > 0 && <Fact name={t("run.fact.attempt")}>{node.attempt}</Fact>}
       {node.worker_id !== null && <Fact name={t("run.fact.worker")}>{visible(node.worker_id)}</Fact>}
       {node.progress !== null && (
         <Fact name={t("node.progress")}>
           <progress value={node.progress} max={100} aria-label={t("node.progress")} /> {Math.round(node.progress)} %
           {node.progress_message && <span class="dim">{visible(node.progress_message)}</span>}
+        </Fact>
+      )}
+      {node.message !== null && (
+        <Fact name={t("node.message")}>
+          <span class="mono">{visible(node.message)}</span>
         </Fact>
       )}
       {node.wait_key !== null && (
@@ -126,6 +141,11 @@ function NodeFacts({ node, flow }: { node: NodeState; flow: string | undefined }
       {node.deadline !== null && node.status === "WAITING" && (
         <Fact name={t("node.deadline")}>
           <Deadline at={node.deadline} />
+        </Fact>
+      )}
+      {node.wake_at !== null && (
+        <Fact name={t("node.wakeAt")}>
+          <Moment at={node.wake_at} />
         </Fact>
       )}
       {node.retry_at !== null && node.status === "READY" && (

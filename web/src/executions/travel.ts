@@ -1,5 +1,6 @@
 /** Time travel: which moment of an execution's log is shown. */
 import type { ExecutionEvent } from "../api/client";
+import { hasText, type Key } from "../i18n";
 
 /** A number is the event after which it is shown; null is now. */
 export type Moment = number | null;
@@ -31,6 +32,7 @@ export function nodeOf(event: ExecutionEvent): string | null {
 
 const TELLING = [
   "prompt",
+  "name",
   "message",
   "reason",
   "error",
@@ -43,7 +45,7 @@ const TELLING = [
   "policy",
 ] as const;
 
-/** What an event says beyond its type, in one line. */
+/** The content of an event beyond its type, in one line. */
 export function saying(event: ExecutionEvent): string {
   for (const name of TELLING) {
     const value = event.payload[name];
@@ -66,36 +68,9 @@ export function toneOfEvent(type: string): EventTone {
   return "quiet";
 }
 
-const KNOWN = new Set([
-  "EXECUTION_CREATED",
-  "NODE_CREATED",
-  "EXECUTION_STARTED",
-  "EXECUTION_CANCEL_REQUESTED",
-  "EXECUTION_CANCELED",
-  "EXECUTION_ARCHIVED",
-  "EXECUTION_FAIL_REQUESTED",
-  "EXECUTION_FAILED",
-  "EXECUTION_COMPLETED",
-  "NODE_READY",
-  "NODE_STARTED",
-  "NODE_PROGRESS_REPORTED",
-  "NODE_WAITING",
-  "NODE_RESUME_REQUESTED",
-  "NODE_RESUMED",
-  "NODE_SUCCEEDED",
-  "NODE_FAIL_REPORTED",
-  "NODE_FAILED",
-  "NODE_CANCEL_REQUESTED",
-  "NODE_INTERRUPT_REQUESTED",
-  "NODE_CANCELED",
-  "FORK_OPENED",
-  "JOIN_GATE_UPDATED",
-  "JOIN_PASSED",
-] as const);
-
-export type EventType = typeof KNOWN extends Set<infer T> ? T : never;
+export type EventType = Key extends infer K ? (K extends `event.${infer T}` ? T : never) : never;
 
 /** A newer server may tell of things that this page has no word for. */
 export function isKnown(type: string): type is EventType {
-  return (KNOWN as Set<string>).has(type);
+  return hasText(`event.${type}`);
 }

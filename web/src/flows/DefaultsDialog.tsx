@@ -21,7 +21,7 @@ const FIELDS = [
   "params_schema",
 ];
 
-/** What the runs of a flow get when they do not say otherwise. */
+/** Defaults for the runs of a flow. */
 export function DefaultsDialog({
   flow,
   onSaved,

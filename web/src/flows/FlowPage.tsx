@@ -202,7 +202,7 @@ function Links({ title, section, names }: { title: string; section: string; name
   );
 }
 
-/** What its runs get when they do not say otherwise. */
+/** Defaults for its runs. */
 function Defaults({ flow }: { flow: FlowDetails }) {
   const shown: [string, string | null][] = [
     [t("flow.owner"), flow.owner && visible(flow.owner)],

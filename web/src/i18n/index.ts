@@ -1,4 +1,4 @@
-/** Texts in the languages of the page. Both files have the same keys; a test says so. */
+/** Texts in the languages of the page. Both files have the same keys; a test checks that. */
 
 import keys from "virtual:texts/keys";
 import { effect, signal } from "@preact/signals";
@@ -16,6 +16,10 @@ export const LANGUAGES: Record<Language, { name: string; load: () => Promise<{ d
 /** Of the languages that were needed so far, in the order of the build. */
 const texts: Partial<Record<Language, string[]>> = {};
 const places = new Map(keys.map((key, at) => [key, at]));
+
+export function hasText(key: string): key is Key {
+  return places.has(key as Key);
+}
 
 export async function loadTexts(wanted: Language): Promise<void> {
   texts[wanted] = (await LANGUAGES[wanted].load()).default;

@@ -75,7 +75,7 @@ export function textsOf(limit: Limit | null): LimitTexts {
   };
 }
 
-/** What `PUT /limits/{name}` takes; what is wrong with it the server says. */
+/** The body of `PUT /limits/{name}`; the server validates it. */
 export function definitionOf(texts: LimitTexts): { [name: string]: unknown } {
   const number = (text: string) => (text.trim() === "" ? null : Number(text));
   const filled = MATCHES.map((name) => [name, texts[name].trim()]).filter(([, text]) => text !== "");

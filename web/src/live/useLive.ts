@@ -16,7 +16,7 @@ export function useLive<S>(key: string, subject: Subject<S>, start: (shown: S | 
   const shown = useRef<S | null>(null);
   const kept = useRef<Kept<S> | null>(null);
 
-  // Subject and start are new with every drawing; the key is what tells them apart.
+  // Subject and start are new with every drawing; the key identifies them.
   useEffect(() => {
     function onView(next: View<S>): void {
       shown.current = next.state;

@@ -62,7 +62,7 @@ export function needsOf({ flows, queues, workers, waits, undelivered }: Standing
   ];
 }
 
-/** One line per channel: it is what has to be repaired. The newest error says why. */
+/** One line per channel: it is what has to be repaired. The newest error is the reason. */
 function channelsOf(undelivered: Standing["undelivered"]): Need[] {
   const found = new Map<string, Need & { kind: "delivery" }>();
   for (const { channel, last_error } of undelivered) {

@@ -2,7 +2,6 @@ import type { ComponentChild } from "preact";
 import { useState } from "preact/hooks";
 import { ApiError, type Run } from "../api/client";
 import { now } from "../app/clock";
-import { worker } from "../app/commands";
 import { link, place, refine } from "../app/router";
 import { settings } from "../app/settings";
 import { useTitle } from "../app/title";
@@ -15,9 +14,10 @@ import { Glyph, type IconName } from "../ui/icons";
 import { Menu } from "../ui/Menu";
 import { Panes } from "../ui/Panes";
 import { Status } from "../ui/Status";
-import { Command, copy, Empty, Moment, Plain, Problem, RunId } from "../ui/texts";
+import { copy, Empty, Moment, Plain, Problem, RunId } from "../ui/texts";
 import { CancelDialog } from "./CancelDialog";
 import { DetailPane } from "./DetailPane";
+import { DiagnosisNotice } from "./DiagnosisNotice";
 import { shownTask } from "./detail";
 import { RetryDialog, type Start } from "./RetryDialog";
 import { RunFacts } from "./RunFacts";
@@ -55,6 +55,7 @@ export function RunPage({ id }: { id: string }) {
       <Head run={run} />
       {error && <Problem error={error} />}
       <Notices run={run} />
+      <DiagnosisNotice run={run} />
       <RunFacts run={run} />
       <TriesPanel tries={shownTries(run)} most={run.retry?.max_attempts ?? 1} />
       <Warnings run={run} />
@@ -207,62 +208,7 @@ function Notices({ run }: { run: Run }) {
           </p>
         </div>
       )}
-      {run.status === "PENDING" && starts === null && <Waiting run={run} />}
-      {run.status === "RUNNING" && run.worker_alive === false && (
-        <div class="notice tone-bad">
-          <p>{t("run.workerGone", { worker: visible(run.worker_id ?? "?") })}</p>
-        </div>
-      )}
     </>
-  );
-}
-
-/** Why it does not start: a limit, a pause, or no worker. */
-function Waiting({ run }: { run: Run }) {
-  const reason = run.waiting_for;
-  if (reason?.paused) return <Paused pause={reason.paused} />;
-  if (reason?.limit !== undefined) {
-    const { limit, key, position } = reason;
-    return (
-      <div class="notice waits">
-        <p>
-          <Glyph name="clock" />
-          <strong>
-            {key
-              ? t("run.waits.key", { limit, key: visible(key), n: position ?? 1 })
-              : t("run.waits.limit", { limit, n: position ?? 1 })}
-          </strong>
-        </p>
-      </div>
-    );
-  }
-  return (
-    <div class="notice">
-      <p>{t("run.waiting", { tag: run.tag ?? "default" })}</p>
-      <p class="dim">{t("run.waiting.how")}</p>
-      <Command text={worker(run.tag ?? "default")} />
-    </div>
-  );
-}
-
-function Paused({ pause }: { pause: NonNullable<NonNullable<Run["waiting_for"]>["paused"]> }) {
-  return (
-    <div class="notice tone-warn waits">
-      <p>
-        <Glyph name="clock" />
-        <strong>
-          {pause.tag !== undefined
-            ? t("run.waits.tag", { tag: pause.tag })
-            : t("run.waits.flow", { flow: visible(pause.flow ?? "") })}
-        </strong>
-        {pause.reason && <> · {t("run.cancel.because", { reason: visible(pause.reason) })}</>}
-      </p>
-      {pause.until !== null && (
-        <p class="dim">
-          {t("run.waits.until")} <Moment at={pause.until} />
-        </p>
-      )}
-    </div>
   );
 }
 

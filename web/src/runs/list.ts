@@ -89,7 +89,7 @@ export function withPage(list: RunList, rows: RunSummary[], cursor: string | nul
  */
 export function applied(list: RunList, change: ListChange, filters: RunFilters, hold: boolean): RunList {
   const known = new Map(list.rows.map((run) => [run.run_id, run.updated_at]));
-  // A list may have been read after the change it is told of.
+  // A list may have been read after the change that it receives.
   const items = change.items.filter((run) => run.updated_at >= (known.get(run.run_id) ?? 0));
   const news = new Map(items.map((run) => [run.run_id, run]));
   const removed = new Set(change.removed);

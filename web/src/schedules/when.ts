@@ -1,5 +1,5 @@
 /**
- * The times of a schedule in words. Only the common shapes of cron have some: of others the expression itself says
+ * The times of a schedule in words. Only the common shapes of cron have some; of others the expression itself shows
  * more than words that nearly fit.
  */
 import type { Schedule } from "../api/client";

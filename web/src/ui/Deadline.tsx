@@ -2,7 +2,7 @@ import { now } from "../app/clock";
 import { countdown, dateTime } from "../format";
 import { language, t } from "../i18n";
 
-/** How long there is. It says so more loudly when there is little; of a time that only comes, it does not. */
+/** Time left, emphasised when it is short, unless the time is only a start. */
 export function Deadline({ at, isTime = false }: { at: number; isTime?: boolean }) {
   const left = countdown(at, now.value);
   // Of the last second nothing is counted down.

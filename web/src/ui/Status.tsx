@@ -35,7 +35,7 @@ export type AnyState =
   | KeyLook
   | DeliveryLook;
 
-/** Colour; the shape and the word say the same. */
+/** Colour; shape and word agree with it. */
 export type Tone = "waiting" | "bad" | "warn" | "busy" | "good" | "quiet";
 
 interface Look {

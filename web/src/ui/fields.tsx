@@ -3,14 +3,14 @@ import { cloneElement, type InputHTMLAttributes, type VNode } from "preact";
 import { useId } from "preact/hooks";
 import { visible } from "../format";
 
-interface Told {
+interface Labelled {
   label: string;
   hint?: string | undefined;
   /** What is wrong with the value. */
   problem?: string | undefined;
 }
 
-export function Field({ label, hint, problem, children }: Told & { children: VNode }) {
+export function Field({ label, hint, problem, children }: Labelled & { children: VNode }) {
   const id = useId();
   const described = problem || hint ? { "aria-describedby": id } : {};
   return (
@@ -46,7 +46,7 @@ export function TextField({
   hint,
   problem,
   ...input
-}: Told &
+}: Labelled &
   Value & {
     type?: "text" | "password" | "number" | "date" | "datetime-local";
     min?: number | undefined;
@@ -72,7 +72,7 @@ export function TextField({
   );
 }
 
-export function AreaField({ value, onChange, label, hint, problem, rows }: Told & Value & { rows: number }) {
+export function AreaField({ value, onChange, label, hint, problem, rows }: Labelled & Value & { rows: number }) {
   return (
     <Field label={label} hint={hint} problem={problem}>
       <textarea
@@ -98,7 +98,7 @@ export function ChoiceField({
   hint,
   problem,
   choices,
-}: Told & Value & { choices: readonly Choice[] }) {
+}: Labelled & Value & { choices: readonly Choice[] }) {
   return (
     <Field label={label} hint={hint} problem={problem}>
       <select value={value} onChange={(event) => onChange(event.currentTarget.value)}>

@@ -1,1 +1,1 @@
-"""Why a run waits or failed. Beside the runs, because it looks at workers and queues as well."""
+"""Why a run waits or failed. Beside the runs, because it needs workers and queues as well."""

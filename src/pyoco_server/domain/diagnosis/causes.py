@@ -234,7 +234,7 @@ def flow_seen(run: RunSnapshot, tag: str, alive: Iterable[WorkerRecord]) -> Flow
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
-    """What the diagnosis is based on. Fields that say nothing about this run are left out.
+    """What the diagnosis is based on. Fields without a meaning for this run are left out.
 
     `log`: the last lines of the task that failed, or of the run. `wheels`: the versions of its code.
     """

@@ -60,7 +60,7 @@ class RetryAdvice(StrEnum):
 
 
 class Reason(Struct, frozen=True):
-    """Why an event started nothing, for programs."""
+    """Why an event started nothing, in a form that code can evaluate."""
 
     reason_class: ReasonClass
     reason_code: str

@@ -9,7 +9,7 @@ from msgspec import Raw, Struct
 from pyoco_server.domain.codec import NOT_READABLE, Unreadable, decoding, encode, light
 from pyoco_server.domain.executions import events as e
 from pyoco_server.domain.executions.events import PAYLOADS, TYPE_OF, Actor, Commit, Payload, Unknown
-from pyoco_server.domain.executions.model import Execution, NodeState
+from pyoco_server.domain.executions.model import Execution, Message, NodeState
 from pyoco_server.domain.executions.records import ExecutionRecord, ExecutionSummary, LoggedCommit
 
 __all__ = ["decode_commit", "decode_record", "encode_commit", "encode_record", "payload_view"]
@@ -97,10 +97,14 @@ encode_record = encode
 _WHOLE_BYTES = 32 * 1024
 _decode_whole = decoding(ExecutionRecord, "execution state")
 _decode_parts = decoding(
-    light(ExecutionRecord, state=light(Execution, input=Raw, result=Raw, nodes=dict[str, Raw])),
+    light(
+        ExecutionRecord,
+        state=light(Execution, input=Raw, result=Raw, nodes=dict[str, Raw], messages=list[Raw]),
+    ),
     "execution state",
 )
 _decode_node = decoding(NodeState, "execution state")
+_decode_message = decoding(Message, "execution state")
 _decode_value = decoding(Any, "execution state")
 
 
@@ -111,8 +115,11 @@ def decode_record(data: bytes) -> ExecutionRecord:
     record = msgspec.structs.asdict(_decode_parts(data))
     state = msgspec.structs.asdict(record["state"])
     nodes = {node_id: _decode_node(node) for node_id, node in state["nodes"].items()}
+    messages = tuple(map(_decode_message, state["messages"]))
     values = {name: None if (raw := state[name]) is None else _decode_value(raw) for name in _VALUES}
-    return ExecutionRecord(**{**record, "state": Execution(**{**state, **values, "nodes": nodes})})
+    return ExecutionRecord(
+        **{**record, "state": Execution(**{**state, **values, "nodes": nodes, "messages": messages})}
+    )
 
 
 _VALUES = ("input", "result")

@@ -57,6 +57,13 @@ class ArchiveExecution(Command, frozen=True, kw_only=True):
     reason: Text | None = None
 
 
+class SendMessage(Command, frozen=True, kw_only=True):
+    """Not one of the 12 of the contract: it has a path of its own."""
+
+    name: Id
+    data: Any = None
+
+
 class NodeCommand(Command, frozen=True, kw_only=True):
     node_id: str
 
@@ -140,6 +147,7 @@ AUDIT_ACTIONS: Final = {
     "ResumeNode": "node.resume",
     "SucceedNode": "node.succeed",
     "FailNode": "node.fail",
+    "SendMessage": "execution.message",
 }
 """What the audit trail calls them. Creating an execution submits it, which is not a change."""
 
@@ -207,6 +215,9 @@ class Code(StrEnum):
     RETRY_NOT_DUE = "RETRY_NOT_DUE"
     RESUME_KEY_MISMATCH = "RESUME_KEY_MISMATCH"
     EXECUTION_TOO_LARGE = "EXECUTION_TOO_LARGE"
+    MESSAGE_NOT_EXPECTED = "MESSAGE_NOT_EXPECTED"
+    MESSAGE_CONDITION_FAILED = "MESSAGE_CONDITION_FAILED"
+    TOO_MANY_MESSAGES = "TOO_MANY_MESSAGES"
 
 
 class Rejected(Struct, frozen=True):
@@ -254,6 +265,7 @@ EXECUTION_GUARDS: Final[dict[type[Command], dict[Phase, Answer]]] = {
         Phase.FAILED: _SAME,
         Phase.CANCELED: _SAME,
     },
+    SendMessage: {**_NODE_COMMAND, Phase.CREATED: _ALLOW},
     ArchiveExecution: {
         Phase.CREATED: Code.EXECUTION_NOT_TERMINAL,
         Phase.STARTED: Code.EXECUTION_NOT_TERMINAL,

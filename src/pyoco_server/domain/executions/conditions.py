@@ -1,4 +1,7 @@
-"""Conditions of edges (`when`): they can read `input` and `nodes.<id>.output`, `.status` and `.error`."""
+"""Conditions of edges (`when`): they can read `input` and `nodes.<id>.output`, `.status` and `.error`.
+
+Those of nodes that wait for a message read its `data`, and those of repeats the `output` of an iteration.
+"""
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -8,7 +11,14 @@ from cel_expr_python import cel
 from msgspec import Struct
 
 from pyoco_server.domain.cel.cost import Path
-from pyoco_server.domain.cel.expressions import ConditionError, Expression, checked, condition, shown
+from pyoco_server.domain.cel.expressions import (
+    ConditionError,
+    Expression,
+    checked,
+    condition,
+    new_environment,
+    shown,
+)
 from pyoco_server.domain.cel.values import Allowance, Values
 from pyoco_server.domain.executions.interpolation import NODE_FIELDS
 from pyoco_server.domain.inputs import nearest
@@ -58,6 +68,50 @@ class GraphValues(Values):
     def holds(self, expr: str) -> bool:
         """Raises ConditionFailed, ConditionError, TooHeavy."""
         return self.truth(expr, _compiled(expr).expression)
+
+
+_DATA = new_environment(("data",))
+
+
+class DataValues(Values):
+    """The data of a message, for the conditions of the nodes that wait for it."""
+
+    _advice: ClassVar[str] = "Send less data, or let a task test it"
+
+    def __init__(self, data: Any, allowance: Allowance | None = None) -> None:
+        super().__init__(_DATA, {"data": data}, allowance)
+
+    def holds(self, expr: str) -> bool:
+        """Raises ConditionFailed, ConditionError, TooHeavy."""
+        return self.truth(expr, of_data(expr))
+
+
+_OUTPUT = new_environment(("output",))
+
+
+class OutputValues(Values):
+    """The output of an iteration, for the `until` of a repeat."""
+
+    _advice: ClassVar[str] = "Return less, or let the task decide"
+
+    def __init__(self, output: Any, allowance: Allowance | None = None) -> None:
+        super().__init__(_OUTPUT, {"output": output}, allowance)
+
+    def holds(self, expr: str) -> bool:
+        """Raises ConditionFailed, ConditionError, TooHeavy."""
+        return self.truth(expr, of_output(expr))
+
+
+@lru_cache(maxsize=512)
+def of_output(expr: str) -> Expression:
+    """A condition over `output`. Raises ConditionError for one that is invalid for all values."""
+    return checked(condition(expr, _OUTPUT, ("output",)))
+
+
+@lru_cache(maxsize=512)
+def of_data(expr: str) -> Expression:
+    """A condition over `data`. Raises ConditionError for one that is invalid for all values."""
+    return checked(condition(expr, _DATA, ("data",)))
 
 
 @lru_cache(maxsize=2_048)

@@ -1,11 +1,15 @@
 """From a command to events, or to a refusal with a code, by the guard tables of `commands`. Pure."""
 
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, cast
 
 import msgspec
 
+from pyoco_server.domain.cel.expressions import ConditionError
+from pyoco_server.domain.cel.values import Allowance, ConditionFailed
 from pyoco_server.domain.executions import commands as c, events as e
 from pyoco_server.domain.executions.commands import REPORTS, Code, Rejected, Verdict, ask_node, ask_phase
+from pyoco_server.domain.executions.conditions import DataValues
 from pyoco_server.domain.executions.graphs import Graph, GraphNode, NodeType
 from pyoco_server.domain.executions.model import (
     MAX_HELD_BYTES,
@@ -14,17 +18,31 @@ from pyoco_server.domain.executions.model import (
     NodeStatus,
     Phase,
     json_size,
+    pending_undos,
+    replace,
     too_large,
 )
+from pyoco_server.domain.inputs import nearest
 
+MAX_MESSAGES: Final = 100
+"""Messages that an execution keeps for nodes that have not taken them yet."""
 MAX_BACKOFF_SEC: Final = 3_600.0
 CANCELED: Final = "the execution was cancelled"
 
 Decision = list[e.Payload] | Rejected
 
 
-def decide(state: Execution | None, graph: Graph, command: c.Command, now: float) -> Decision:
-    """The events of one commit; none if the command is already in effect."""
+def decide(
+    state: Execution | None,
+    graph: Graph,
+    command: c.Command,
+    now: float,
+    allowance: Allowance | None = None,
+) -> Decision:
+    """The events of one commit; none if the command is already in effect.
+
+    With an `allowance`, TooHeavy is raised once the conditions of a message exceed it.
+    """
     if state is None:
         if isinstance(command, c.CreateExecution):
             return _create(graph, command)
@@ -34,7 +52,9 @@ def decide(state: Execution | None, graph: Graph, command: c.Command, now: float
     verdict = ask_phase(command, state.phase)
     if isinstance(verdict, Rejected):
         return verdict
-    return [] if verdict is Verdict.SAME else _decide_execution(state, command)
+    if isinstance(command, c.SendMessage):
+        return receive(state, graph, command, allowance)
+    return [] if verdict is Verdict.SAME else _decide_execution(state, graph, command)
 
 
 def _create(graph: Graph, command: c.CreateExecution) -> list[e.Payload]:
@@ -52,31 +72,36 @@ def _create(graph: Graph, command: c.CreateExecution) -> list[e.Payload]:
     return [created, *nodes]
 
 
-def _decide_execution(state: Execution, command: c.Command) -> list[e.Payload]:
+def _decide_execution(state: Execution, graph: Graph, command: c.Command) -> list[e.Payload]:
     match command:
         case c.StartExecution():
             return [e.ExecutionStarted()]
         case c.CancelExecution():
-            return _cancel(state, command)
+            return _cancel(state, graph, command)
         case c.ArchiveExecution():
             return [] if state.archived_at is not None else [e.ExecutionArchived(reason=command.reason)]
     raise TypeError(f"{type(command).__name__} is not an execution command")
 
 
-def _cancel(state: Execution, command: c.CancelExecution) -> list[e.Payload]:
-    """One commit: the request, the end of all inactive nodes, the interrupt of all running nodes."""
+def _cancel(state: Execution, graph: Graph, command: c.CancelExecution) -> list[e.Payload]:
+    """One commit: the request, the end of all inactive nodes, the interrupt of all running nodes.
+
+    Undo nodes are left to the orchestrator, which ends the execution after the last one.
+    """
     reason = e.shortened(command.reason or CANCELED, e.MAX_REASON)
     events: list[e.Payload] = [
         e.ExecutionCancelRequested(
             requested_by=command.requested_by or command.actor.name, reason=command.reason
         )
     ]
-    for node_id, node in state.nodes.items():
+    nodes = {node_id: node for node_id, node in state.nodes.items() if node_id not in graph.undoes}
+    for node_id, node in nodes.items():
         if node.status is NodeStatus.RUNNING:
             events.append(interrupt(node_id, node, reason))
         elif not node.status.is_terminal:
             events.append(e.NodeCanceled(node_id=node_id, reason=reason))
-    if not any(node.status is NodeStatus.RUNNING for node in state.nodes.values()):
+    is_running = any(node.status is NodeStatus.RUNNING for node in nodes.values())
+    if not is_running and not (state.nodes and pending_undos(state, graph)):
         events.append(e.ExecutionCanceled(reason=command.reason))
     return events
 
@@ -87,20 +112,87 @@ def interrupt(node_id: str, node: NodeState, reason: str) -> e.NodeInterruptRequ
     )
 
 
+# Messages.
+
+
+def receive(state: Execution, graph: Graph, command: c.SendMessage, allowance: Allowance | None) -> Decision:
+    """Conditions are evaluated here, once; the event has the nodes that may take the message."""
+    nodes = [node for node in graph.nodes.values() if node.message == command.name]
+    waiting = [node for node in nodes if not state.nodes[node.id].status.is_terminal]
+    if not waiting:
+        return _not_expected(graph, command.name, is_known=bool(nodes))
+    values, takers, problems = DataValues(command.data, allowance), [], []
+    for node in waiting:
+        try:
+            if node.when is None or values.holds(node.when):
+                takers.append(node.id)
+        except (ConditionFailed, ConditionError) as error:
+            problems.append(f"node {node.id}: when: {error}")
+    if problems and not takers:
+        return Rejected(Code.MESSAGE_CONDITION_FAILED, "; ".join(problems))
+    return _kept(state, e.MessageReceived(name=command.name, data=command.data, node_ids=tuple(takers)))
+
+
+def _not_expected(graph: Graph, name: str, *, is_known: bool) -> Rejected:
+    if is_known:
+        problem = f"every node that waits for message {name!r} has ended"
+    else:
+        names = [node.message for node in graph.nodes.values() if node.message is not None]
+        problem = f"no node of graph {graph.id} waits for message {name[:64]!r}{nearest(name, names)}"
+    return Rejected(Code.MESSAGE_NOT_EXPECTED, problem)
+
+
+def _kept(state: Execution, message: e.MessageReceived) -> Decision:
+    """One that no node can take is only recorded."""
+    if not message.node_ids:
+        return [message]
+    if len(state.messages) >= MAX_MESSAGES:
+        problem = f"{MAX_MESSAGES} messages are kept already; they are taken as their nodes begin to wait"
+        return Rejected(Code.TOO_MANY_MESSAGES, problem)
+    if state.held_bytes + json_size(message.data) > MAX_HELD_BYTES:
+        return Rejected(Code.EXECUTION_TOO_LARGE, too_large(state))
+    return [message]
+
+
 def _decide_node(state: Execution, graph: Graph, command: c.NodeCommand, now: float) -> Decision:
     node = state.nodes.get(command.node_id)
     if node is None:
         return Rejected(Code.NODE_NOT_FOUND, f"the execution has no node {command.node_id!r}")
-    refusal = _refusal(state.phase, node, command, now)
+    refusal = _refuse_by_hand(graph, command) or _refusal(state.phase, node, command, now)
     if refusal is not None:
         return refusal
     if ask_node(command, node.status) is Verdict.SAME or _is_asked_already(node, command):
         return []
-    if isinstance(command, c.FailNode) and state.phase is Phase.FAILING:  # nothing becomes READY any more
+    is_over = state.phase is Phase.FAILING and node.undoes is None
+    if isinstance(command, c.FailNode) and is_over:  # nothing becomes READY any more
         spec = graph.nodes[command.node_id]
         return fail(command.node_id, node, spec, command.error, now, is_final=True)
-    events = _node_events(node, graph.nodes[command.node_id], command, now)
+    events = marked(graph, _node_events(node, graph.nodes[command.node_id], command, now))
     return events if _has_room(state, node, events) else Rejected(Code.EXECUTION_TOO_LARGE, too_large(state))
+
+
+def marked(graph: Graph, events: Iterable[e.Payload]) -> list[e.Payload]:
+    """The events of an undo node name the node that it undoes."""
+    if not graph.undoes:
+        return list(events)
+    return [
+        replace(event, undoes=graph.undoes[_node_id(event)])
+        if isinstance(event, e.WorkOfNode) and _node_id(event) in graph.undoes
+        else event
+        for event in events
+    ]
+
+
+def _node_id(event: e.WorkOfNode) -> str:
+    return cast("e.NodeReady", event).node_id  # each of them has one
+
+
+def _refuse_by_hand(graph: Graph, command: c.NodeCommand) -> Rejected | None:
+    undone = graph.undoes.get(command.node_id)
+    if undone is None or not isinstance(command, c.MarkNodeReady):
+        return None
+    problem = f"node {command.node_id!r} starts by itself, if {undone!r} has to be undone"
+    return Rejected(Code.NODE_STATUS, problem)
 
 
 def _has_room(state: Execution, node: NodeState, events: list[e.Payload]) -> bool:
@@ -128,7 +220,11 @@ def _asked_by(command: c.RequestResumeNode) -> str:
 
 
 def _refusal(phase: Phase, node: NodeState, command: c.NodeCommand, now: float) -> Rejected | None:
-    for verdict in (ask_phase(command, phase), ask_node(command, node.status)):
+    is_undoing = node.undoes is not None and phase in (Phase.FAILING, Phase.CANCELLING)
+    for verdict in (
+        Verdict.ALLOW if is_undoing else ask_phase(command, phase),
+        ask_node(command, node.status),
+    ):
         if isinstance(verdict, Rejected):
             return verdict
     is_kept = phase is Phase.FAILING and isinstance(command, REPORTS)
@@ -231,6 +327,8 @@ def _node_events(  # noqa: PLR0911 - one return per command
                     requested_by=_asked_by(command),
                 )
             ]
+        case c.ResumeNode() if spec.type is NodeType.REPEAT and node.wake_at is not None:
+            return [e.NodeReady(node_id=node_id, iteration=(node.iteration or 1) + 1)]
         case c.ResumeNode():
             return resume(node_id, spec, command.data, command.resume_key)
         case c.SucceedNode():
@@ -241,9 +339,9 @@ def _node_events(  # noqa: PLR0911 - one return per command
 
 
 def resume(node_id: str, spec: GraphNode, data: object, resume_key: str | None = None) -> list[e.Payload]:
-    """For a `wait` node the resume data is the output."""
+    """For a node that does nothing but wait, the resume data is the output."""
     events: list[e.Payload] = [e.NodeResumed(node_id=node_id, resume_key=resume_key, data=data)]
-    if spec.type is NodeType.WAIT:
+    if spec.type in (NodeType.WAIT, NodeType.SLEEP):
         events.append(e.NodeSucceeded(node_id=node_id, output=data))
     return events
 
@@ -253,7 +351,7 @@ def fail(
 ) -> list[e.Payload]:
     """The end of an attempt: READY again while attempts are left, else the end of the node."""
     attempt = node.attempt
-    if attempt < spec.retry.max_attempts and not is_final:
+    if attempt < spec.work.retry.max_attempts and not is_final:
         return [
             e.NodeFailReported(
                 node_id=node_id, attempt=attempt, error=error, retry_at=now + backoff(spec, attempt)
@@ -267,6 +365,5 @@ def fail(
 
 def backoff(spec: GraphNode, attempt: int) -> float:
     """`backoff_sec` after the first attempt, doubled after each further one, at most an hour."""
-    return min(
-        spec.retry.backoff_sec * 2.0 ** min(attempt - 1, 30), max(MAX_BACKOFF_SEC, spec.retry.backoff_sec)
-    )
+    backoff_sec = spec.work.retry.backoff_sec
+    return min(backoff_sec * 2.0 ** min(attempt - 1, 30), max(MAX_BACKOFF_SEC, backoff_sec))

@@ -1,4 +1,4 @@
-"""The 24 events of an execution, and commits.
+"""The events of an execution, and commits. 24 are of the contract, the others are its extensions.
 
 A commit holds the events of one command in one message of the log, with common envelope fields. `Event` is
 the form for readers, with one envelope per event.
@@ -60,6 +60,13 @@ class Payload(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The payload of an event. The class is the event type."""
 
 
+class WorkOfNode(Payload, frozen=True, kw_only=True):
+    """What a node does, with `undoes` also while the execution fails or is cancelled."""
+
+    undoes: str | None = None
+    """The node that this one undoes."""
+
+
 class ExecutionCreated(Payload, frozen=True, kw_only=True):
     graph_id: str
     graph_version: int
@@ -109,57 +116,79 @@ class ExecutionCompleted(Payload, frozen=True, kw_only=True):
     result: Any = None
 
 
-class NodeReady(Payload, frozen=True, kw_only=True):
+class NodeReady(WorkOfNode, frozen=True, kw_only=True):
     node_id: str
+    iteration: int | None = None
+    """The next iteration of a repeat, after its pause."""
 
 
-class NodeStarted(Payload, frozen=True, kw_only=True):
+class NodeStarted(WorkOfNode, frozen=True, kw_only=True):
     node_id: str
     attempt: int
     worker_id: str | None = None
     run_id: str | None = None
+    iteration: int | None = None
+    """Of a repeat, from 1. Attempts are counted in each iteration."""
 
 
-class NodeProgressReported(Payload, frozen=True, kw_only=True):
+class NodeProgressReported(WorkOfNode, frozen=True, kw_only=True):
     node_id: str
     progress: float | None = None
     message: str | None = None
     metrics: dict[str, Any] | None = None
 
 
-class NodeWaiting(Payload, frozen=True, kw_only=True):
+class NodeWaiting(WorkOfNode, frozen=True, kw_only=True):
     node_id: str
     wait_key: str | None = None
     prompt: str | None = None
     deadline: float | None = None
+    wake_at: float | None = None
+    """It goes on by itself then; nobody has to resume it."""
+    message: str | None = None
+    """The name of the message that it waits for."""
+    iteration: int | None = None
+    """Of a repeat: the one that has just ended."""
 
 
-class NodeResumeRequested(Payload, frozen=True, kw_only=True):
+class NodeResumeRequested(WorkOfNode, frozen=True, kw_only=True):
     node_id: str
     requested_by: str
     resume_key: str | None = None
     data: Any = None
 
 
-class NodeResumed(Payload, frozen=True, kw_only=True):
+class NodeResumed(WorkOfNode, frozen=True, kw_only=True):
     node_id: str
     resume_key: str | None = None
     data: Any = None
+    message_sequence: int | None = None
+    """The MESSAGE_RECEIVED whose data it has."""
 
 
-class NodeSucceeded(Payload, frozen=True, kw_only=True):
+class MessageReceived(Payload, frozen=True, kw_only=True):
+    """`node_ids`: the unfinished nodes whose condition it meets. It is kept until one of them has it."""
+
+    name: str
+    data: Any = None
+    node_ids: tuple[str, ...] = ()
+
+
+class NodeSucceeded(WorkOfNode, frozen=True, kw_only=True):
     node_id: str
     output: Any = None
+    carried_from: str | None = None
+    """The execution whose output a rerun keeps; the node has not been started in this one."""
 
 
-class NodeFailReported(Payload, frozen=True, kw_only=True):
+class NodeFailReported(WorkOfNode, frozen=True, kw_only=True):
     node_id: str
     attempt: int
     error: Failure
     retry_at: float | None = None
 
 
-class NodeFailed(Payload, frozen=True, kw_only=True):
+class NodeFailed(WorkOfNode, frozen=True, kw_only=True):
     node_id: str
     error: Failure
 
@@ -207,7 +236,7 @@ def value_in(payload: Payload) -> Any:
             return payload.input
         case NodeProgressReported():
             return payload.metrics
-        case NodeResumed() | NodeResumeRequested():
+        case NodeResumed() | NodeResumeRequested() | MessageReceived():
             return payload.data
         case NodeSucceeded():
             return payload.output
@@ -215,6 +244,9 @@ def value_in(payload: Payload) -> Any:
             return payload.result
     return None
 
+
+EXTENSIONS: Final[dict[str, type[Payload]]] = {"MESSAGE_RECEIVED": MessageReceived}
+"""Event types beyond the 24 of the contract."""
 
 PAYLOADS: Final[dict[str, type[Payload]]] = {
     "EXECUTION_CREATED": ExecutionCreated,
@@ -241,6 +273,7 @@ PAYLOADS: Final[dict[str, type[Payload]]] = {
     "FORK_OPENED": ForkOpened,
     "JOIN_GATE_UPDATED": JoinGateUpdated,
     "JOIN_PASSED": JoinPassed,
+    **EXTENSIONS,
 }
 TYPE_OF: Final = {payload: name for name, payload in PAYLOADS.items()}
 

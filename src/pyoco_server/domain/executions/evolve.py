@@ -13,6 +13,7 @@ from pyoco_server.domain.executions.model import (
     Execution,
     ExecutionStatus,
     Gate,
+    Message,
     NodeState,
     NodeStatus,
     Phase,
@@ -30,7 +31,7 @@ def evolve(state: Execution | None, event: e.Event) -> Execution | None:
     """The state after `event`. The version always advances, because the log has no gaps."""
     if state is None:
         return _created(event)
-    is_known = event.schema_version == e.SCHEMA_VERSION and _has_effect(state.phase, type(event.payload))
+    is_known = event.schema_version == e.SCHEMA_VERSION and state.phase in _phases_of(event.payload)
     after = _apply(state, event) if is_known else state
     if after is state:
         return replace(state, version=event.sequence)
@@ -66,6 +67,8 @@ def _created(event: e.Event) -> Execution | None:
 
 _WORK = frozenset({Phase.STARTED, Phase.FAILING})
 _ENDING_NODES = frozenset({Phase.STARTED, Phase.FAILING, Phase.CANCELLING})
+_UNDOING = frozenset({Phase.FAILING, Phase.CANCELLING})
+_ONLY_STARTED = frozenset({Phase.STARTED})
 _ACTIVE = frozenset({Phase.CREATED, Phase.STARTED, Phase.FAILING, Phase.CANCELLING})
 
 _PHASES: Final[dict[type[e.Payload], frozenset[Phase]]] = {
@@ -89,14 +92,26 @@ _PHASES: Final[dict[type[e.Payload], frozenset[Phase]]] = {
     e.NodeCancelRequested: _ENDING_NODES,
     e.NodeInterruptRequested: _ENDING_NODES,
     e.NodeCanceled: _ACTIVE,
+    e.MessageReceived: frozenset({Phase.CREATED, Phase.STARTED}),
     e.ForkOpened: _WORK,
     e.JoinGateUpdated: _WORK,
     e.JoinPassed: _WORK,
 }
 
 
-def _has_effect(phase: Phase, payload: type[e.Payload]) -> bool:
-    return phase in _PHASES.get(payload, frozenset())
+def _phases_of(payload: e.Payload) -> frozenset[Phase]:
+    if _is_carried(payload):
+        return _ONLY_STARTED
+    return _UNDOING if _undoes(payload) is not None else _PHASES.get(type(payload), frozenset())
+
+
+def _undoes(payload: e.Payload) -> str | None:
+    return payload.undoes if isinstance(payload, e.WorkOfNode) else None
+
+
+def _is_carried(payload: e.Payload) -> bool:
+    """A rerun keeps the output of an earlier execution: the node succeeds without a start."""
+    return isinstance(payload, e.NodeSucceeded) and payload.carried_from is not None
 
 
 # Statuses from which a node event has an effect, and the effect.
@@ -104,8 +119,10 @@ def _has_effect(phase: Phase, payload: type[e.Payload]) -> bool:
 NodeChange = Callable[[NodeState, Any, float], NodeState]
 
 
-def _ready(node: NodeState, _: e.NodeReady, at: float) -> NodeState:
-    return replace(node, status=READY, ready_at=at)
+def _ready(node: NodeState, payload: e.NodeReady, at: float) -> NodeState:
+    if payload.iteration is None:
+        return replace(node, status=READY, ready_at=at, undoes=payload.undoes)
+    return replace(node, status=READY, ready_at=at, iteration=payload.iteration, attempt=0, wake_at=None)
 
 
 def _started(node: NodeState, payload: e.NodeStarted, at: float) -> NodeState:
@@ -113,6 +130,7 @@ def _started(node: NodeState, payload: e.NodeStarted, at: float) -> NodeState:
         node,
         status=RUNNING,
         attempt=payload.attempt,
+        iteration=payload.iteration or node.iteration,
         worker_id=payload.worker_id,
         run_id=payload.run_id,
         started_at=at,
@@ -140,6 +158,8 @@ def _waiting(node: NodeState, payload: e.NodeWaiting, at: float) -> NodeState:
         wait_key=payload.wait_key,
         prompt=payload.prompt,
         deadline=payload.deadline,
+        wake_at=payload.wake_at,
+        message=payload.message,
         resume_request=None,
         waiting_at=at,
     )
@@ -151,23 +171,37 @@ def _resume_requested(node: NodeState, payload: e.NodeResumeRequested, at: float
 
 
 def _resumed(node: NodeState, payload: e.NodeResumed, at: float) -> NodeState:
-    return replace(node, status=RUNNING, deadline=None, resume_data=payload.data, resumed_at=at)
+    return replace(node, status=RUNNING, deadline=None, wake_at=None, resume_data=payload.data, resumed_at=at)
 
 
 def _succeeded(node: NodeState, payload: e.NodeSucceeded, at: float) -> NodeState:
-    return replace(node, status=NodeStatus.SUCCEEDED, output=payload.output, ended_at=at)
+    return replace(
+        node,
+        status=NodeStatus.SUCCEEDED,
+        output=payload.output,
+        carried_from=payload.carried_from,
+        ended_at=at,
+    )
 
 
 def _fail_reported(node: NodeState, payload: e.NodeFailReported, at: float) -> NodeState:
     if payload.retry_at is None:  # the last attempt: NODE_FAILED follows
         return replace(node, error=payload.error)
     return replace(
-        node, status=READY, error=payload.error, retry_at=payload.retry_at, deadline=None, ready_at=at
+        node,
+        status=READY,
+        error=payload.error,
+        retry_at=payload.retry_at,
+        deadline=None,
+        wake_at=None,
+        ready_at=at,
     )
 
 
 def _failed(node: NodeState, payload: e.NodeFailed, at: float) -> NodeState:
-    return replace(node, status=NodeStatus.FAILED, error=payload.error, deadline=None, ended_at=at)
+    return replace(
+        node, status=NodeStatus.FAILED, error=payload.error, deadline=None, wake_at=None, ended_at=at
+    )
 
 
 def _stop_requested(
@@ -184,6 +218,7 @@ def _canceled(node: NodeState, payload: e.NodeCanceled, at: float) -> NodeState:
         status=NodeStatus.CANCELED,
         stop_reason=payload.reason,
         deadline=None,
+        wake_at=None,
         retry_at=None,
         ended_at=at,
     )
@@ -228,10 +263,20 @@ NODE_TRANSITIONS: Final[dict[type[e.Payload], tuple[frozenset[NodeStatus], NodeC
 }
 
 
+def _statuses_of(payload: e.Payload) -> frozenset[NodeStatus]:
+    if _is_carried(payload):
+        return frozenset({IDLE})
+    if isinstance(payload, e.NodeReady) and payload.iteration is not None:
+        return frozenset({WAITING})
+    return NODE_TRANSITIONS[type(payload)][0]
+
+
 def _apply(state: Execution, event: e.Event) -> Execution:
     payload, at = event.payload, event.occurred_at
     if isinstance(payload, e.NodeCreated):
         return _create_node(state, payload, at)
+    if isinstance(payload, e.MessageReceived):
+        return _message_received(state, event, payload)
     if type(payload) in NODE_TRANSITIONS:
         return _change_node(state, payload, at)
     return _EXECUTION_CHANGES[type(payload)](state, payload, at)
@@ -244,20 +289,50 @@ def _create_node(state: Execution, payload: e.NodeCreated, at: float) -> Executi
 
 
 def _change_node(state: Execution, payload: e.Payload, at: float) -> Execution:
-    allowed, change = NODE_TRANSITIONS[type(payload)]
+    _, change = NODE_TRANSITIONS[type(payload)]
     node_id = cast("e.NodeReady", payload).node_id  # every node event has one
     node = state.nodes.get(node_id)
-    if node is None or node.status not in allowed:
+    if node is None or node.status not in _statuses_of(payload):
         return state
-    if _is_late(state, node, payload):
+    if _is_late(state, node, payload) or _is_out_of_turn(state, node, payload):
         return state
     changed = replace(change(node, payload, at), updated_at=at)
     if isinstance(payload, e.NodeCanceled) and state.cancel_requested_at is not None:
         changed = replace(changed, canceled_by_execution=True)
     after = _with_node(state, node_id, changed)
-    if type(payload) not in _CHANGE_VALUES:
-        return after
-    return replace(after, held_bytes=max(0, state.held_bytes + held_by(changed) - held_by(node)))
+    if type(payload) in _CHANGE_VALUES:
+        after = replace(after, held_bytes=max(0, state.held_bytes + held_by(changed) - held_by(node)))
+    return _forget_messages(after, payload) if after.messages else after
+
+
+def _forget_messages(state: Execution, payload: e.Payload) -> Execution:
+    """One that was taken, and those that no node can take any more."""
+    taken = payload.message_sequence if isinstance(payload, e.NodeResumed) else None
+    kept = tuple(
+        message
+        for message in state.messages
+        if message.sequence != taken
+        and any(state.nodes[node_id].status in UNFINISHED for node_id in message.node_ids)
+    )
+    if len(kept) == len(state.messages):
+        return state
+    freed = sum(json_size(message.data) for message in state.messages if message not in kept)
+    return replace(state, messages=kept, held_bytes=max(0, state.held_bytes - freed))
+
+
+def _message_received(state: Execution, event: e.Event, payload: e.MessageReceived) -> Execution:
+    node_ids = tuple(name for name in payload.node_ids if name in state.nodes)
+    if not any(state.nodes[name].status in UNFINISHED for name in node_ids):
+        return state
+    message = Message(
+        sequence=event.sequence,
+        name=payload.name,
+        received_at=event.occurred_at,
+        node_ids=node_ids,
+        data=payload.data,
+    )
+    held_bytes = state.held_bytes + json_size(payload.data)
+    return replace(state, messages=(*state.messages, message), held_bytes=held_bytes)
 
 
 _CHANGE_VALUES: Final = frozenset(
@@ -274,8 +349,17 @@ _CHANGE_VALUES: Final = frozenset(
 
 def _is_late(state: Execution, node: NodeState, payload: e.Payload) -> bool:
     """After an accepted cancel, only a node that ran can still fail."""
-    is_cancelling = state.cancel_requested_at is not None
+    is_cancelling = state.cancel_requested_at is not None and _undoes(payload) is None
     return is_cancelling and isinstance(payload, e.NodeFailed) and node.status is not RUNNING
+
+
+def _is_out_of_turn(state: Execution, node: NodeState, payload: e.Payload) -> bool:
+    """Iterations follow one another, each after the pause of the one before; only a success is undone."""
+    if (undone := _undoes(payload)) is not None:
+        return undone not in state.nodes or state.nodes[undone].status is not NodeStatus.SUCCEEDED
+    if not isinstance(payload, e.NodeReady) or payload.iteration is None:
+        return False
+    return node.wake_at is None or payload.iteration != (node.iteration or 1) + 1
 
 
 def _with_node(state: Execution, node_id: str, node: NodeState) -> Execution:
@@ -303,6 +387,7 @@ def _execution_canceled(state: Execution, _: e.ExecutionCanceled, at: float) -> 
             status=NodeStatus.CANCELED,
             canceled_by_execution=True,
             deadline=None,
+            wake_at=None,
             retry_at=None,
             ended_at=at,
             updated_at=at,

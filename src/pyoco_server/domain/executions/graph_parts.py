@@ -1,119 +1,25 @@
-"""The types of a graph, and parsing of the nodes and edges of a definition; graphs.py reads a whole one."""
+"""Parse nodes and edges; graphs.py reads a whole definition. Problems are collected, not raised."""
 
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 
 from pyoco_server.domain.cel.expressions import ConditionError
 from pyoco_server.domain.executions import conditions, interpolation
+from pyoco_server.domain.executions.graph_model import (
+    Edge,
+    EdgeOn,
+    GraphNode,
+    JoinPolicy,
+    NodeType,
+    OnTimeout,
+    Retry,
+    Then,
+)
 from pyoco_server.domain.inputs import MAX_FLOW_NAME, Priority, is_tag, nearest, unix_time
 from pyoco_server.domain.runs.jobs import MAX_DELAY_SEC, MAX_TIMESTAMP
-
-
-class NodeType(StrEnum):
-    TASK = "task"
-    WAIT = "wait"
-    FORK = "fork"
-    JOIN = "join"
-
-
-class JoinPolicy(StrEnum):
-    ALL_SUCCESS = "ALL_SUCCESS"
-    ANY_SUCCESS = "ANY_SUCCESS"
-    ALL_DONE = "ALL_DONE"
-    CUSTOM = "CUSTOM"
-
-
-class EdgeOn(StrEnum):
-    SUCCESS = "success"
-    FAILURE = "failure"
-
-
-class Then(StrEnum):
-    """The end of an execution with a taken failure edge."""
-
-    CONTINUE = "continue"
-    FAIL = "fail"
-
-
-class OnTimeout(StrEnum):
-    FAIL = "fail"
-    SUCCEED = "succeed"
-
-
-class Retry(Struct, frozen=True, kw_only=True):
-    max_attempts: Annotated[int, Meta(ge=1, le=100)] = 1
-    backoff_sec: Annotated[float, Meta(ge=0, le=86_400)] = 0
-
-
-class GraphNode(Struct, frozen=True, kw_only=True):
-    id: str
-    type: NodeType
-    flow: str | None = None
-    tag: str | None = None
-    params: dict[str, Any] = field(default_factory=dict)
-    external: bool = False
-    retry: Retry = Retry()
-    timeout_sec: float | None = None
-    delay_sec: float | None = None
-    """This and the next three: of the run of every attempt."""
-    run_at: float | None = None
-    start_within_sec: float | None = None
-    priority: Priority | None = None
-    prompt: str | None = None
-    wait_key: str | None = None
-    on_timeout: OnTimeout = OnTimeout.FAIL
-    policy: JoinPolicy = JoinPolicy.ALL_SUCCESS
-    min_success: int | None = None
-    cancel_rest: bool = True
-
-
-class Edge(Struct, frozen=True, kw_only=True):
-    source: str
-    target: str
-    on: EdgeOn = EdgeOn.SUCCESS
-    then: Then = Then.CONTINUE
-    """For a failure edge: whether the failure is handled, or the execution fails in the end."""
-    when: str | None = None
-
-
-class Graph(Struct, frozen=True, kw_only=True):
-    id: str
-    nodes: Mapping[str, GraphNode]
-    """In order of declaration."""
-    edges: tuple[Edge, ...]
-    entry: str
-    incoming: Mapping[str, tuple[Edge, ...]]
-    outgoing: Mapping[str, tuple[Edge, ...]]
-    order: tuple[str, ...]
-    """Topological order, with ties in order of declaration."""
-    forks: Mapping[str, str]
-    """For each join, the nearest fork above all of its branches."""
-
-    def descendants(self, node_id: str) -> frozenset[str]:
-        """All nodes reachable from this one, without itself."""
-        return _reached(node_id, lambda node: (edge.target for edge in self.outgoing[node]))
-
-    def ancestors(self, node_id: str) -> frozenset[str]:
-        """All nodes from which this one is reachable, without itself."""
-        return _reached(node_id, lambda node: (edge.source for edge in self.incoming[node]))
-
-
-def _reached(start: str, step: Any) -> frozenset[str]:
-    found: set[str] = set()
-    waiting = [start]
-    while waiting:
-        nodes: Iterable[str] = step(waiting.pop())
-        new = [node for node in nodes if node not in found]
-        found.update(new)
-        waiting.extend(new)
-    return frozenset(found)
-
-
-# Parsing. Problems are collected, not raised.
 
 NAME_RULE = "[A-Za-z0-9_-]{1,64}"
 MAX_TIMEOUT_SEC = 10 * 366 * 86_400
@@ -124,7 +30,9 @@ _GIVEN_UP = object()
 
 Problems = list[str]
 
-TASK, WAIT, JOIN = NodeType.TASK, NodeType.WAIT, NodeType.JOIN
+TASK, WAIT, JOIN, SLEEP = NodeType.TASK, NodeType.WAIT, NodeType.JOIN, NodeType.SLEEP
+REPEAT = NodeType.REPEAT
+MAX_ITERATIONS = 10_000
 
 
 class _Key(Struct, frozen=True):
@@ -147,16 +55,24 @@ _NODE_KEYS = {
     "prompt": _Key(str, (WAIT,)),
     "wait_key": _Key(str, (WAIT,)),
     "on_timeout": _Key(OnTimeout, (WAIT,)),
+    "message": _Key(str, (WAIT,)),
+    "when": _Key(str, (WAIT,)),
     "policy": _Key(JoinPolicy, (JOIN,)),
     "min_success": _Key(Annotated[int, Meta(ge=1)], (JOIN,)),
     "cancel_rest": _Key(bool, (JOIN,)),
+    "for_sec": _Key(float | str, (SLEEP,)),
+    "until": _Key(float | str, (SLEEP, REPEAT)),
+    "node": _Key(dict[str, Any], (REPEAT,)),
+    "max": _Key(Annotated[int, Meta(ge=1, le=MAX_ITERATIONS)], (REPEAT,)),
+    "undo": _Key(str, (TASK, WAIT, REPEAT)),
+    "every_sec": _Key(Annotated[float, Meta(ge=0, le=MAX_TIMEOUT_SEC)], (REPEAT,)),
 }
 _EDGE_KEYS = {"from": str, "to": str, "on": EdgeOn, "then": Then, "when": str}
 
 
-def read_node(node_id: str, given: Any, problems: Problems) -> GraphNode | None:
-    """None if the type is unknown."""
-    where = f"node {node_id}"
+def read_node(node_id: str, given: Any, problems: Problems, place: str = "") -> GraphNode | None:
+    """None if the type is unknown. `place`: inside another node."""
+    where = f"node {node_id}{place}"
     if not is_tag(node_id):
         problems.append(f"node {_shown(node_id)}: a node id must match {NAME_RULE}")
         return None
@@ -175,10 +91,24 @@ def read_node(node_id: str, given: Any, problems: Problems) -> GraphNode | None:
     }
     retry = _retry(where, fields.pop("retry", {}), problems)
     if "run_at" in fields:
-        fields["run_at"] = _time(where, fields["run_at"], problems)
+        fields["run_at"] = _time(f"{where}: run_at", fields["run_at"], problems)
+    if isinstance(inner := fields.pop("node", None), Mapping):
+        fields["node"] = _inner(node_id, inner, problems)
     node = GraphNode(id=node_id, type=kind, retry=retry, **fields)
     _CHECKS[kind](where, node, given, problems)
     return node
+
+
+def _inner(node_id: str, given: Mapping[str, Any], problems: Problems) -> GraphNode | None:
+    """The task inside a node, whose type may be left out."""
+    if given.get("type", TASK) != TASK:
+        problems.append(f"node {node_id}: node must be a task with a flow, and this is a {given['type']}")
+        return None
+    if given.get("undo") is not None:
+        problems.append(f"node {node_id}: undo belongs to the {NodeType.REPEAT}, not to its node")
+    if given.get("external"):
+        problems.append(f"node {node_id}: node must have a flow; an external task has no run")
+    return read_node(node_id, {**given, "type": TASK.value}, problems, ": node")
 
 
 def read_edge(
@@ -269,8 +199,40 @@ def _time(where: str, value: float | str, problems: Problems) -> float | None:
     try:
         return unix_time(value)
     except ValueError as error:
-        problems.append(f"{where}: run_at {error}")
+        problems.append(f"{where} {error}")
         return None
+
+
+def time_of_sleep(value: object) -> float:
+    """The `until` of a sleep. Raises ValueError."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(f"is {_kind(value)}; write RFC 3339 with an offset, or Unix seconds")  # noqa: TRY004 - the text of it
+    at = unix_time(value)
+    if not 0 <= at <= MAX_TIMESTAMP:
+        raise ValueError(f"must be from 0 to {MAX_TIMESTAMP:,} in Unix seconds")
+    return at
+
+
+def seconds_of_sleep(value: object) -> float:
+    """The `for_sec` of a sleep. Raises ValueError."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_TIMEOUT_SEC:
+        raise ValueError(f"must be a number of seconds from 0 to {MAX_TIMEOUT_SEC:,}")
+    return float(value)
+
+
+def _check_sleep(where: str, node: GraphNode, given: Mapping[str, Any], problems: Problems) -> None:
+    if (given.get("for_sec") is None) == (given.get("until") is None):
+        problems.append(f"{where}: a sleep has either for_sec or until")
+    for key, value, read in (
+        ("for_sec", node.for_sec, seconds_of_sleep),
+        ("until", node.until, time_of_sleep),
+    ):
+        if value is None or (isinstance(value, str) and "${" in value):
+            continue
+        try:
+            read(value)
+        except ValueError as error:
+            problems.append(f"{where}: {key} {error}")
 
 
 def _check_task(where: str, node: GraphNode, given: Mapping[str, Any], problems: Problems) -> None:
@@ -308,28 +270,72 @@ def _check_join(where: str, node: GraphNode, given: Mapping[str, Any], problems:
         problems.append(f"{where}: min_success is only for policy CUSTOM, and this is {node.policy}")
 
 
+def _check_wait(where: str, node: GraphNode, _: Mapping[str, Any], problems: Problems) -> None:
+    if node.message is not None and not is_tag(node.message):
+        problems.append(f"{where}: message {_shown(node.message)} must match {NAME_RULE}")
+    if node.message is not None and node.wait_key is not None:
+        problems.append(f"{where}: wait_key is for a resume, and message for a message; keep one")
+    if node.when is None:
+        return
+    if node.message is None:
+        problems.append(f"{where}: when needs message, whose data it reads")
+    try:
+        conditions.of_data(node.when)
+    except ConditionError as error:
+        problems.append(f"{where}: when: {error}")
+
+
+def _check_repeat(where: str, node: GraphNode, given: Mapping[str, Any], problems: Problems) -> None:
+    problems.extend(
+        f"{where}: {key} is missing" for key in ("node", "until", "max") if given.get(key) is None
+    )
+    if given.get("until") is None:
+        return
+    if not isinstance(node.until, str):
+        problems.append(f'{where}: until of a repeat is a condition in CEL, such as "output.done"')
+        return
+    try:
+        conditions.of_output(node.until)
+    except ConditionError as error:
+        problems.append(f"{where}: until: {error}")
+
+
 def _check_nothing(where: str, node: GraphNode, given: Mapping[str, Any], problems: Problems) -> None:
-    """A wait or fork with valid keys is always valid."""
+    """A fork with valid keys is always valid."""
 
 
 _CHECKS = {
     NodeType.TASK: _check_task,
     NodeType.JOIN: _check_join,
-    NodeType.WAIT: _check_nothing,
+    NodeType.WAIT: _check_wait,
     NodeType.FORK: _check_nothing,
+    NodeType.SLEEP: _check_sleep,
+    NodeType.REPEAT: _check_repeat,
 }
 
 
 def templates_of(node: GraphNode) -> dict[str, Any]:
     """The fields of a node with templates."""
-    return {"params": node.params, "prompt": node.prompt, "wait_key": node.wait_key}
+    return {
+        "params": node.work.params,
+        "prompt": node.prompt,
+        "wait_key": node.wait_key,
+        "for_sec": node.for_sec,
+        "until": node.until if node.type is SLEEP else None,
+    }
+
+
+_LOCALS: dict[NodeType, tuple[str, ...]] = {REPEAT: ("iteration",)}
+"""What the params of the task inside a node can read, beside the values of the execution."""
 
 
 def nodes_read_by(node: GraphNode, problems: Problems) -> frozenset[str]:
     found: frozenset[str] = frozenset()
     for key, value in templates_of(node).items():
         try:
-            found |= interpolation.check(value, allows_secrets=key == "params")
+            is_params = key == "params"
+            local = _LOCALS.get(node.type, ()) if is_params else ()
+            found |= interpolation.check(value, allows_secrets=is_params, local=local)
         except interpolation.TemplateError as error:
             problems.append(f"node {node.id}: {key}: {error}")
     return found

@@ -3,7 +3,7 @@
 All problems of a definition are reported together, each with its node or edge.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from heapq import heapify, heappop, heappush
 from typing import Any, Never
@@ -11,9 +11,7 @@ from typing import Any, Never
 from msgspec import Struct
 
 from pyoco_server.domain.executions import conditions
-from pyoco_server.domain.executions.graph_parts import (
-    ENOUGH_PROBLEMS,
-    NAME_RULE,
+from pyoco_server.domain.executions.graph_model import (
     Edge,
     EdgeOn,
     Graph,
@@ -21,9 +19,13 @@ from pyoco_server.domain.executions.graph_parts import (
     JoinPolicy,
     NodeType,
     OnTimeout,
-    Problems,
     Retry,
     Then,
+)
+from pyoco_server.domain.executions.graph_parts import (
+    ENOUGH_PROBLEMS,
+    NAME_RULE,
+    Problems,
     check_keys,
     edge_name,
     nodes_read_by,
@@ -191,6 +193,8 @@ def _node_definition(node: GraphNode) -> dict[str, Any]:
     given = _without_defaults(node, GraphNode(id=node.id, type=node.type))
     if "retry" in given:
         given["retry"] = _without_defaults(node.retry, Retry())
+    if node.node is not None:
+        given["node"] = {key: value for key, value in _node_definition(node.node).items() if key != "id"}
     return {"type": node.type.value, **given}
 
 
@@ -270,7 +274,8 @@ def _check_edges(edges: tuple[Edge, ...], nodes: Mapping[str, GraphNode], proble
 def _assembled(
     graph_id: str, nodes: dict[str, GraphNode], edges: tuple[Edge, ...], problems: Problems
 ) -> Graph | None:
-    incoming, outgoing = by_end(nodes, edges)
+    undoes = _undoes(nodes, edges, problems)
+    incoming, outgoing = by_end((name for name in nodes if name not in undoes), edges)
     order = topological_order(incoming, outgoing)
     found = entries(incoming)
     if len(found) > 1:
@@ -278,23 +283,56 @@ def _assembled(
             f"nodes {', '.join(found[:MAX_PROBLEMS])} have no incoming edge, but only one entry is allowed: "
             "add an edge to all but one"
         )
-    if len(order) < len(nodes):
+    if len(order) < len(incoming):
         cycle = " → ".join(find_cycle(incoming, order))
         problems.append(f"cycle: {cycle}; remove one of its edges (use retry to repeat a task)")
         return None
     ranks = above(order, incoming)
-    forks = _forks(nodes, incoming, ranks, problems)
-    _check_branches(nodes, incoming, problems)
+    forks = _forks({name: nodes[name] for name in incoming}, incoming, ranks, problems)
+    if not found:
+        problems.append("no node is left as the entry; a node that undoes another is none")
+        return None
+    _check_branches({name: nodes[name] for name in incoming}, incoming, problems)
     return Graph(
         id=graph_id,
         nodes=nodes,
         edges=edges,
         entry=found[0],
-        incoming=incoming,
-        outgoing=outgoing,
+        incoming={**incoming, **dict.fromkeys(undoes, ())},
+        outgoing={**outgoing, **dict.fromkeys(undoes, ())},
         order=order,
         forks=forks,
+        undoes=undoes,
     )
+
+
+def _undoes(nodes: Mapping[str, GraphNode], edges: Sequence[Edge], problems: Problems) -> dict[str, str]:
+    """The node that each undo node undoes. Invalid ones are left out."""
+    ends = {end for edge in edges for end in (edge.source, edge.target)}
+    found: dict[str, str] = {}
+    for node in nodes.values():
+        if node.undo is None:
+            continue
+        if problem := _undo_problem(node, nodes, ends, found):
+            problems.append(f"node {node.id}: undo: {problem}")
+        else:
+            found[node.undo] = node.id
+    return found
+
+
+def _undo_problem(
+    node: GraphNode, nodes: Mapping[str, GraphNode], ends: Collection[str], found: Mapping[str, str]
+) -> str | None:
+    name = str(node.undo)
+    if name not in nodes:
+        return f"unknown node {name[:64]!r}{nearest(name, nodes)}"
+    if name in found:
+        return f"{name} undoes {found[name]} already; add a node of its own"
+    if nodes[name].type is not NodeType.TASK:
+        return f"{name} is a {nodes[name].type}; only a task can undo a node"
+    if nodes[name].undo is not None:
+        return f"{name} cannot be undone itself; remove its undo"
+    return f"{name} has edges; a node that undoes another has none" if name in ends else None
 
 
 def _forks(
@@ -333,17 +371,23 @@ def _check_reads(graph: Graph, problems: Problems) -> None:
         if len(problems) >= ENOUGH_PROBLEMS:
             return
         for read in sorted(nodes_read_by(node, problems)):
-            if problem := _not_readable(
-                read, nodes, is_there=read in nodes and ranks.is_above(read, node.id)
-            ):
+            if problem := _not_readable(read, nodes, is_there=_is_there(graph, ranks, read, node.id)):
                 problems.append(f"node {node.id}: ${{nodes.{read}…}}: {problem}")
     for edge in graph.edges:
         if len(problems) >= ENOUGH_PROBLEMS:
             return
         for read in sorted(conditions.nodes_in(edge.when) if edge.when else ()):
-            is_there = read == edge.source or (read in nodes and ranks.is_above(read, edge.source))
+            is_there = read == edge.source or _is_there(graph, ranks, read, edge.source)
             if problem := _not_readable(read, nodes, is_there=is_there):
                 problems.append(f"{edge_name(edge)}: when: nodes.{read}: {problem}")
+
+
+def _is_there(graph: Graph, ranks: Above, read: str, at: str) -> bool:
+    """Whether a node has its output when `at` starts. An undo node starts after the node that it undoes."""
+    undone = graph.undoes.get(at)
+    if read in graph.undoes or read not in graph.nodes:
+        return False
+    return read == undone or ranks.is_above(read, undone or at)
 
 
 def _not_readable(read: str, nodes: Mapping[str, GraphNode], *, is_there: bool) -> str | None:

@@ -37,7 +37,10 @@ _ROOT = re.compile(r"[A-Za-z0-9_-]+")
 _SHOWN_KEYS = 10
 _LATER = frozenset(kind.value for kind in Kind)
 """Roots whose values are put in by a worker."""
-_ROOTS = ("input", "nodes", *Kind)
+_LOCAL = ("iteration",)
+"""Roots that only the params inside a certain node have."""
+_WHERE = {"iteration": "in the params of the task inside a repeat"}
+_ROOTS = ("input", "nodes", *Kind, *_LOCAL)
 
 
 class TemplateError(Exception):
@@ -59,9 +62,11 @@ class _Reference(Struct, frozen=True):
     steps: tuple[Step, ...]
 
 
-def check(value: object, *, allows_secrets: bool = True) -> frozenset[str]:
+def check(value: object, *, allows_secrets: bool = True, local: tuple[str, ...] = ()) -> frozenset[str]:
     """The ids of the nodes that `value` reads. Raises TemplateError."""
     found = list(_references(value, 0))
+    if unknown := next((one for one in found if one.root in _LOCAL and one.root not in local), None):
+        raise TemplateError(f"'${{{unknown.text}}}' is only available {_WHERE[unknown.root]}")
     if not allows_secrets and (secret := next((one for one in found if one.root in _LATER), None)):
         raise TemplateError(f"'${{{secret.text}}}' is only resolved in the params of a task")
     return frozenset(str(reference.steps[0]) for reference in found if reference.root == "nodes")
@@ -80,9 +85,15 @@ def render(value: Any, *, input: Any, nodes: Mapping[str, Mapping[str, Any]]) ->
     return rendered(value, input=input, nodes=nodes).value
 
 
-def rendered(value: Any, *, input: Any, nodes: Mapping[str, Mapping[str, Any]]) -> Rendered:  # noqa: A002 - the word of graphs
-    """Like `render`, with more about it."""
-    rendering = _Rendering({"input": input, "nodes": nodes})
+def rendered(
+    value: Any,
+    *,
+    input: Any,  # noqa: A002 - the word of graphs
+    nodes: Mapping[str, Mapping[str, Any]],
+    local: Mapping[str, Any] | None = None,
+) -> Rendered:
+    """Like `render`, with more about it. `local`: what only this node can read."""
+    rendering = _Rendering({"input": input, "nodes": nodes, **(local or {})})
     whole = rendering.of(value, ())
     return Rendered(whole, rendering.size, tuple(rendering.references))
 
@@ -163,6 +174,8 @@ def _size(value: Any) -> int:
 
 
 def _found(reference: _Reference, roots: Mapping[str, Any]) -> Any:
+    if reference.root not in roots:
+        _missing(reference, f"it is only available {_WHERE[reference.root]}")
     value, path = roots[reference.root], reference.root
     for step in reference.steps:
         value = _below(value, step, path, reference)

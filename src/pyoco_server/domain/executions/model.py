@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pyoco_server.domain.executions import events as e
 from pyoco_server.domain.executions.events import Failure
-from pyoco_server.domain.executions.graphs import Graph, NodeType
+from pyoco_server.domain.executions.graphs import Graph
 from pyoco_server.domain.traces import Trace
 
 __all__ = [
@@ -85,15 +85,33 @@ class ResumeRequest(Struct, frozen=True, kw_only=True):
     data: Any = None
 
 
+class Message(Struct, frozen=True, kw_only=True):
+    """A received message that no node has taken yet."""
+
+    sequence: int
+    """Of its event."""
+    name: str
+    received_at: float
+    node_ids: tuple[str, ...]
+    """The nodes that may take it."""
+    data: Any = None
+
+
 class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     node_type: str
     status: NodeStatus = NodeStatus.IDLE
     attempt: int = 0
+    iteration: int | None = None
+    """Of a repeat, from 1."""
     worker_id: str | None = None
     run_id: str | None = None
     wait_key: str | None = None
     prompt: str | None = None
     deadline: float | None = None
+    wake_at: float | None = None
+    """It goes on by itself then."""
+    message: str | None = None
+    """The name of the message that it waits for."""
     progress: float | None = None
     progress_message: str | None = None
     metrics: dict[str, Any] | None = None
@@ -114,6 +132,10 @@ class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Time of the interrupt or cancel request for this node."""
     stop_reason: str | None = None
     canceled_by_execution: bool = False
+    carried_from: str | None = None
+    """The execution that a rerun has its output from."""
+    undoes: str | None = None
+    """The node that this one undoes, once it has begun to."""
 
 
 class Execution(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -146,6 +168,8 @@ class Execution(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """JSON of the values it holds: input, metrics, data, outputs, result. Older versions did not count."""
     nodes: dict[str, NodeState] = field(default_factory=dict)
     trace: Trace | None = None
+    messages: tuple[Message, ...] = ()
+    """Received and not taken yet, oldest first."""
 
     @property
     def is_terminal(self) -> bool:
@@ -230,6 +254,22 @@ def _is_of_server(text: str) -> bool:
         return False
 
 
+# What an execution that fails or is cancelled has to undo.
+
+
+def pending_undos(state: Execution, graph: Graph) -> list[tuple[str, str]]:
+    """The undo nodes that have not ended, with the nodes that they undo: the last success first."""
+    place = {node_id: index for index, node_id in enumerate(graph.order)}
+    found = [
+        (undo_id, node_id)
+        for undo_id, node_id in graph.undoes.items()
+        if state.nodes[node_id].status is NodeStatus.SUCCEEDED and not state.nodes[undo_id].status.is_terminal
+    ]
+    return sorted(
+        found, key=lambda pair: (state.nodes[pair[1]].ended_at or 0.0, place[pair[1]]), reverse=True
+    )
+
+
 # Outputs that a rerun takes over from an ended execution.
 
 _NOT_IN_THE_WAY = frozenset({NodeStatus.SUCCEEDED, NodeStatus.IDLE, NodeStatus.CANCELED})
@@ -237,26 +277,24 @@ _NOT_IN_THE_WAY = frozenset({NodeStatus.SUCCEEDED, NodeStatus.IDLE, NodeStatus.C
 
 
 def outputs_for_rerun(old: Execution, graph: Graph) -> dict[str, Any]:
-    """The outputs of succeeded nodes without a failure upstream. The others run again."""
+    """The outputs of succeeded nodes without a failure or an undone node upstream. The others run again."""
+    undone = {node.undoes for node in old.nodes.values()}
     return {
         node_id: old.nodes[node_id].output
         for node_id in graph.order
         if old.nodes[node_id].status is NodeStatus.SUCCEEDED
-        and all(old.nodes[above].status in _NOT_IN_THE_WAY for above in graph.ancestors(node_id))
+        and node_id not in undone
+        and all(
+            old.nodes[above].status in _NOT_IN_THE_WAY and above not in undone
+            for above in graph.ancestors(node_id)
+        )
     }
 
 
-def carry_over(graph: Graph, outputs: dict[str, Any]) -> list[e.Payload]:
-    """The events that set these outputs, in a possible order."""
-    events: list[e.Payload] = []
-    for node_id in graph.order:
-        if node_id not in outputs:
-            continue
-        events += [e.NodeReady(node_id=node_id), e.NodeStarted(node_id=node_id, attempt=1)]
-        if graph.nodes[node_id].type is NodeType.FORK:
-            branches = dict.fromkeys(edge.target for edge in graph.outgoing[node_id])
-            events.append(e.ForkOpened(node_id=node_id, branch_ids=tuple(branches)))
-        elif graph.nodes[node_id].type is NodeType.JOIN:
-            events.append(e.JoinPassed(node_id=node_id))
-        events.append(e.NodeSucceeded(node_id=node_id, output=outputs[node_id]))
-    return events
+def carry_over(graph: Graph, outputs: dict[str, Any], old_id: str) -> list[e.Payload]:
+    """The events that set these outputs. The nodes have not been started in the new execution."""
+    return [
+        e.NodeSucceeded(node_id=node_id, output=outputs[node_id], carried_from=old_id)
+        for node_id in graph.order
+        if node_id in outputs
+    ]

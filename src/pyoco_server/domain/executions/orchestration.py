@@ -23,7 +23,8 @@ from pyoco_server.domain.executions.model import (
     Phase,
     json_size,
 )
-from pyoco_server.domain.executions.orchestration_nodes import Draft, end_stopped, stop
+from pyoco_server.domain.executions.orchestration_draft import Draft
+from pyoco_server.domain.executions.orchestration_nodes import end_stopped, stop, undo_next
 from pyoco_server.domain.executions.records import CancelRun, DispatchRun, RunFact
 
 # The end of an execution: completed, failed, cancelled.
@@ -54,14 +55,14 @@ def _request_failure(draft: Draft, failed: list[tuple[str, NodeState]]) -> None:
 def finish_failing(draft: Draft) -> None:
     _stop_all(draft)
     end_stopped(draft)
-    if not draft.has_live_nodes:
+    if not draft.has_live_nodes and not undo_next(draft):
         state = draft.state
         assert state.failed_node_id is not None and state.error is not None  # noqa: S101, PT018
         draft.emit(e.ExecutionFailed(failed_node_id=state.failed_node_id, error=state.error))
 
 
 def _stop_all(draft: Draft) -> None:
-    for node_id, _ in draft.nodes(NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING):
+    for node_id, _ in draft.plain_nodes(NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING):
         stop(draft, node_id, SIBLING_FAILED)
 
 
@@ -108,13 +109,13 @@ def _is_last(draft: Draft, node_id: str, *, is_handled: bool) -> bool:
 def finish_cancel(draft: Draft) -> None:
     reason = draft.state.cancel_reason
     of_nodes = e.shortened(reason or CANCELED, e.MAX_REASON)
-    for node_id, node in draft.nodes(NodeStatus.IDLE, NodeStatus.READY, NodeStatus.WAITING):
+    for node_id, node in draft.plain_nodes(NodeStatus.IDLE, NodeStatus.READY, NodeStatus.WAITING):
         draft.emit(e.NodeCanceled(node_id=node_id, reason=node.stop_reason or of_nodes))
-    for node_id, node in draft.nodes(NodeStatus.RUNNING):
+    for node_id, node in draft.plain_nodes(NodeStatus.RUNNING):
         if node.stop_requested_at is None:
             draft.emit(interrupt(node_id, node, of_nodes))
     end_stopped(draft)
-    if not draft.nodes(NodeStatus.RUNNING):
+    if not draft.plain_nodes(NodeStatus.RUNNING) and not undo_next(draft):
         draft.emit(e.ExecutionCanceled(reason=reason))
 
 
@@ -135,9 +136,9 @@ def dispatches(draft: Draft) -> list[DispatchRun]:
 
 
 def _dispatch(draft: Draft, node_id: str, node: NodeState) -> DispatchRun:
-    spec = draft.graph.nodes[node_id]
+    spec = draft.graph.nodes[node_id].work
     assert node.run_id is not None and spec.flow is not None  # noqa: S101, PT018
-    params, references = draft.render_params(spec.params)
+    params, references = draft.render_params(node_id)
     return DispatchRun(
         run_id=node.run_id,
         node_id=node_id,

@@ -38,12 +38,18 @@ class KeyedCommand(Struct, frozen=True):
     version: int
 
 
+REDUCER = 2
+"""The version of `evolve`. What another version has folded may lack fields or transitions."""
+
+
 class ExecutionRecord(Struct, frozen=True, kw_only=True):
     """A snapshot of the folded log. It can be rebuilt."""
 
     state: Execution
     log_revision: int
     keys: dict[str, KeyedCommand] = field(default_factory=dict)
+    reducer: int = 1
+    """Of the version that wrote it; those before the field had the first."""
 
 
 def advance(record: ExecutionRecord | None, commit: Commit, log_revision: int) -> ExecutionRecord | None:
@@ -57,7 +63,7 @@ def advance(record: ExecutionRecord | None, commit: Commit, log_revision: int) -
     if commit.request_digest is not None:
         kept = list(keys.items())[-(MAX_KEYS - 1) :]
         keys = {**dict(kept), commit.command_id: KeyedCommand(commit.request_digest, commit.last_sequence)}
-    return ExecutionRecord(state=state, log_revision=log_revision, keys=keys)
+    return ExecutionRecord(state=state, log_revision=log_revision, keys=keys, reducer=REDUCER)
 
 
 class Wait(Struct, frozen=True, kw_only=True):
@@ -69,6 +75,8 @@ class Wait(Struct, frozen=True, kw_only=True):
     waiting_at: float
     wait_key: str | None = None
     prompt: str | None = None
+    message: str | None = None
+    """The name of the message that it waits for."""
     deadline: float | None = None
     resume_requested_by: str | None = None
     resume_data: Any = None
@@ -157,7 +165,12 @@ def summarise(state: Execution) -> ExecutionSummary:
 
 
 def _waits(state: Execution) -> Iterable[Wait]:
-    waiting = {node_id: node for node_id, node in state.nodes.items() if node.status is NodeStatus.WAITING}
+    """Of nodes that somebody has to resume."""
+    waiting = {
+        node_id: node
+        for node_id, node in state.nodes.items()
+        if node.status is NodeStatus.WAITING and node.wake_at is None
+    }
     limit = max(1, MAX_PROMPTS // max(1, len(waiting)))
     for node_id, node in waiting.items():
         asked = node.resume_request
@@ -168,6 +181,7 @@ def _waits(state: Execution) -> Iterable[Wait]:
             waiting_at=node.waiting_at or state.updated_at,
             wait_key=node.wait_key,
             prompt=None if node.prompt is None else shortened(node.prompt, limit),
+            message=node.message,
             deadline=node.deadline,
             resume_requested_by=None if asked is None else asked.requested_by,
             resume_data=None
@@ -225,8 +239,10 @@ class CancelRun(Struct, frozen=True, kw_only=True):
 
 
 @lru_cache(maxsize=4_096)
-def run_id_of(execution_id: str, node_id: str, attempt: int) -> str:
-    return str(uuid5(NAMESPACE_URL, f"pyoco:run:{execution_id}:{node_id}:{attempt}"))
+def run_id_of(execution_id: str, node_id: str, attempt: int, iteration: int | None = None) -> str:
+    """`iteration`: of a repeat."""
+    turn = f"{attempt}" if iteration is None else f"{iteration}.{attempt}"
+    return str(uuid5(NAMESPACE_URL, f"pyoco:run:{execution_id}:{node_id}:{turn}"))
 
 
 # Memory of executions, mostly user data.
@@ -246,6 +262,7 @@ def memory_of_state(state: Execution) -> int:
     for node in state.nodes.values():
         asked = node.resume_request
         values += (node.output, node.resume_data, node.metrics, None if asked is None else asked.data)
+    values += (message.data for message in state.messages)
     return _NODE * (1 + len(state.nodes)) + memory_of(values)
 
 

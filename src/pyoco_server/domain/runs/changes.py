@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeVar, assert_never
 
 from msgspec import Struct
 
+from pyoco_server.domain.large_values import Place
 from pyoco_server.domain.runs.failures import failure_of, with_failed_try
 from pyoco_server.domain.runs.model import (
     CodeWheel,
@@ -54,23 +55,25 @@ class Claim(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """Progress report of the owner."""
+    """Progress report of the owner, whose try is `try_number`; None: the current one."""
 
     owner: Owner
     tasks: dict[str, TaskState]
     task_records: dict[str, TaskRecord]
     task_dependencies: dict[str, tuple[str, ...]] | None = None
     task_records_truncated: bool = False
+    try_number: int | None = None
 
 
 class Beat(Struct, frozen=True):
-    """Heartbeat of the owner."""
+    """Heartbeat of the owner. `try_number`: see `Report`."""
 
     owner: Owner
+    try_number: int | None = None
 
 
 class Conclude(Struct, frozen=True, kw_only=True):
-    """The owner's flow has ended."""
+    """The owner's flow has ended. `try_number`: see `Report`."""
 
     owner: Owner
     status: Literal[RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED]
@@ -83,14 +86,13 @@ class Conclude(Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     error: str | None = None
     kind: FailureKind = FailureKind.ERROR
-    """Of a failure."""
     traceback: str | None = None
     """Of the exception that ended the flow."""
     try_number: int | None = None
-    """The try that has ended; None: the current one."""
     retry_at: float | None = None
     """When the next try starts, if there is one; None: there is none."""
     wheels: tuple[CodeWheel, ...] | None = None
+    values: tuple[Place, ...] = ()
 
 
 class RequestCancel(Struct, frozen=True, kw_only=True):
@@ -140,18 +142,9 @@ class LinkRetry(Struct, frozen=True):
     run_id: str
 
 
+ByOwner = Report | Beat | Conclude
 RunChange = (
-    Claim
-    | Report
-    | Beat
-    | Conclude
-    | RequestCancel
-    | ConvergeCancel
-    | GiveUp
-    | Expire
-    | LinkRetry
-    | Admit
-    | GiveUpPlaces
+    Claim | ByOwner | RequestCancel | ConvergeCancel | GiveUp | Expire | LinkRetry | Admit | GiveUpPlaces
 )
 
 
@@ -255,8 +248,13 @@ def _is_of_another_job(snapshot: RunSnapshot, job_seq: int | None) -> bool:
     return snapshot.job_seq != job_seq
 
 
+def _is_owned(snapshot: RunSnapshot, change: ByOwner) -> bool:
+    """Every try counts its own deliveries: a worker that executes two of them has the same name in both."""
+    return snapshot.owner == change.owner and change.try_number in (None, snapshot.try_number)
+
+
 def _report(snapshot: RunSnapshot, change: Report, now: float) -> RunSnapshot | Refusal:
-    if snapshot.owner != change.owner:
+    if not _is_owned(snapshot, change):
         return Refusal.FENCED
     return replace(
         snapshot,
@@ -271,7 +269,7 @@ def _report(snapshot: RunSnapshot, change: Report, now: float) -> RunSnapshot | 
 
 def _beat(snapshot: RunSnapshot, change: Beat, now: float) -> RunSnapshot | Refusal:
     """A heartbeat leaves `updated_at` unchanged, so that lists do not reorder every second."""
-    if snapshot.owner != change.owner:
+    if not _is_owned(snapshot, change):
         return Refusal.FENCED
     return replace(snapshot, heartbeat_at=now)
 
@@ -279,7 +277,7 @@ def _beat(snapshot: RunSnapshot, change: Beat, now: float) -> RunSnapshot | Refu
 def _conclude(snapshot: RunSnapshot, change: Conclude, now: float) -> RunSnapshot | Refusal:
     if _was_recorded(snapshot, change):
         return snapshot
-    if snapshot.owner != change.owner:
+    if not _is_owned(snapshot, change):
         return Refusal.FENCED
     known = replace(
         snapshot,
@@ -293,7 +291,9 @@ def _conclude(snapshot: RunSnapshot, change: Conclude, now: float) -> RunSnapsho
     )
     if snapshot.status is RunStatus.CANCELLING:
         return _ended(known, RunStatus.CANCELLED, now)
-    known = replace(known, result_truncated=change.result_truncated, warnings=change.warnings)
+    known = replace(
+        known, result_truncated=change.result_truncated, warnings=change.warnings, values=change.values
+    )
     if change.status is not RunStatus.FAILED:
         return _ended(known, change.status, now, error=change.error, result=change.result)
     failure = failure_of(known, change.kind, change.error or "", change.traceback)

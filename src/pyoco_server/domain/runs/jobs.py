@@ -1,4 +1,4 @@
-"""Jobs: the queue message of a run, idempotency claims, the disposition of a delivery, and flow outcomes."""
+"""Jobs: the queue message of a run, the disposition of a delivery, and flow outcomes."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -7,7 +7,9 @@ from typing import Any, Protocol
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pyoco_server.domain.dead_letters import DlqReason
 from pyoco_server.domain.inputs import LABEL_RULE, MAX_FLOW_NAME, MAX_TAGS, is_label, is_run_id, require_tag
+from pyoco_server.domain.large_values import Place
 from pyoco_server.domain.runs.changes import Conclude
 from pyoco_server.domain.runs.logs import LogEntry
 from pyoco_server.domain.runs.model import (
@@ -301,13 +303,6 @@ class QueueAction(StrEnum):
     """Another delivery owns the run; if its owner dies, the job is redelivered after AckWait."""
 
 
-class DlqReason(StrEnum):
-    INVALID_JOB = "invalid_job"
-    FLOW_NOT_FOUND = "flow_not_found"
-    EXECUTION_ERROR = "execution_error"
-    MAX_DELIVER = "max_deliver"
-
-
 class Ending(StrEnum):
     """The outcome of handling one delivery."""
 
@@ -365,22 +360,6 @@ def disposition(ending: Ending, *, publish_execution_error: bool = True) -> Disp
     return found
 
 
-class DeadLetter(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A record of the dead letter stream, without params, which may be secret."""
-
-    timestamp: float
-    reason: DlqReason
-    error: str | None
-    run_id: str | None = None
-    flow_name: str | None = None
-    tag: str | None = None
-    tags: tuple[str, ...] | None = None
-    worker_id: str | None = None
-    num_delivered: int | None = None
-    subject: str | None = None
-    payload: str | None = None
-
-
 # Progress and outcome of a flow, reported by its executor.
 
 
@@ -408,6 +387,14 @@ class FlowListener(Protocol):
     def printed(self, entries: Sequence[LogEntry]) -> None: ...
 
 
+class ValueFile(Struct, frozen=True):
+    """What a task returned, as JSON in a file: too large for a snapshot."""
+
+    task: str
+    path: str
+    size: int
+
+
 class FlowOutcome(Struct, frozen=True, kw_only=True):
     ending: Ending
     progress: FlowProgress = field(default_factory=FlowProgress)
@@ -417,6 +404,10 @@ class FlowOutcome(Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     error: str | None = None
     failure_kind: FailureKind = FailureKind.ERROR
+    files: tuple[ValueFile, ...] = ()
+    """Values that the result lacks until they are stored."""
+    values: tuple[Place, ...] = ()
+    """Where references to stored values stand."""
     raised: Raised | None = None
     """The exception behind `error`; for the log, not for the snapshot."""
 
@@ -447,6 +438,7 @@ def conclusion(
         traceback=None if outcome.raised is None else outcome.raised.exc_traceback,
         try_number=try_number,
         wheels=wheels,
+        values=outcome.values,
     )
 
 

@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pyoco_server.domain.inputs import Priority
+from pyoco_server.domain.large_values import Place
 from pyoco_server.domain.secrets.references import References
 from pyoco_server.domain.traces import Trace
 from pyoco_server.domain.values import bounded_warnings
@@ -247,6 +248,8 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
     """Where `params` name secrets and variables. Their values are only known to the worker."""
     trace: Trace | None = None
     """Its place in a trace; None: without tracing."""
+    values: tuple[Place, ...] = ()
+    """Where references to stored values stand. A `$ref` elsewhere is data."""
 
     @property
     def is_held(self) -> bool:

@@ -323,7 +323,7 @@ def to_cancel(schedule: Schedule) -> tuple[Active, ...]:
 
 
 def confirmed(schedule: Schedule) -> Schedule:
-    """The schedule, of which it is known that everything was done as it says."""
+    """The schedule, once everything that it records is known to be done."""
     return schedule if schedule.is_settled else replace(schedule, to_place=(), is_settled=True)
 
 

@@ -93,10 +93,15 @@ class _Reading:
         if isinstance(value, dict):
             for key in value:
                 _check_key(key, path)
-            return {key: self.of(item, (*path, key)) for key, item in value.items()}
-        if isinstance(value, list):
-            return [self.of(item, (*path, index)) for index, item in enumerate(value)]
+            changed = self._changed(value.items(), path)
+            return {**value, **changed} if changed else value
+        if isinstance(value, list) and (changed := self._changed(enumerate(value), path)):
+            return [changed.get(index, item) for index, item in enumerate(value)]
         return value
+
+    def _changed(self, items: Iterable[tuple[Any, Any]], path: Path) -> dict[Any, Any]:
+        """Only these: a copy of large params would take as much memory again."""
+        return {step: read for step, item in items if (read := self.of(item, (*path, step))) is not item}
 
     def _text(self, text: str, path: Path) -> str:
         parts: list[str] = []

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from pyoco_server.domain.codec import decoding
-from pyoco_server.domain.runs.model import RunStatus
+from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.domain.stats.sketches import EMPTY, Sketch, bucket_of, counts_of, sketch_of
 
 MAX_SERIES = 200
@@ -79,12 +79,46 @@ class RunEnd(Struct, frozen=True, kw_only=True):
         return max(0.0, self.end_time - self.start_time)
 
 
+def end_of(run: RunSnapshot) -> RunEnd:
+    """The same as `decode_run_end` of its message."""
+    return RunEnd(
+        flow_name=run.flow_name,
+        status=run.status,
+        updated_at=run.updated_at,
+        tag=run.tag,
+        tenant_id=run.tenant_id,
+        attempt=run.attempt,
+        submitted_at=run.submitted_at,
+        start_time=run.start_time,
+        end_time=run.end_time,
+        not_before=run.not_before,
+        waited_sec=run.waited_sec,
+        tries=run.tries,
+        retried_as=run.retried_as,
+    )
+
+
 class CountedEnd(Struct, frozen=True):
     """An end of a run, with its place in the run bucket."""
 
     revision: int
     at: float
     end: RunEnd
+    wait: int | None
+    """Its bucket in sketches."""
+    duration: int | None
+
+
+def counted_end(revision: int, at: float, end: RunEnd) -> CountedEnd:
+    """What is computed once, for its minute and its hour."""
+    waited, took = end.waited, end.took
+    return CountedEnd(
+        revision,
+        at,
+        end,
+        None if waited is None else bucket_of(waited),
+        None if took is None else bucket_of(took),
+    )
 
 
 def ended_at(end: RunEnd, stored_at: float | None) -> float:
@@ -125,13 +159,17 @@ def record_key(tenant_id: str | None, bucket: Bucket, start: int) -> str:
     return f"{bucket.value}.{tenant_id or '='}.{start}"
 
 
-def records_of(end: CountedEnd, now: float) -> list[str]:
-    """Keys of the records that an end belongs to; none if it is older than these are kept."""
-    return [
-        record_key(end.end.tenant_id, bucket, bucket.start(end.at))
-        for bucket in Bucket
-        if now - end.at < bucket.kept_sec
-    ]
+def by_record(ends: Iterable[CountedEnd], now: float) -> dict[str, list[CountedEnd]]:
+    """Ends by the keys of their records; without those that are older than records are kept."""
+    groups: dict[tuple[str | None, int], list[CountedEnd]] = {}
+    for end in ends:
+        groups.setdefault((end.end.tenant_id, Bucket.MINUTE.start(end.at)), []).append(end)
+    found: dict[str, list[CountedEnd]] = {}
+    for (tenant_id, minute), group in groups.items():
+        for bucket in Bucket:
+            if now - minute < bucket.kept_sec:
+                found.setdefault(record_key(tenant_id, bucket, bucket.start(minute)), []).extend(group)
+    return found
 
 
 def with_ends(
@@ -155,31 +193,31 @@ def with_ends(
 _Series = tuple[str, str, RunStatus]
 
 
-def _by_series(ends: Iterable[CountedEnd], known: set[_Series]) -> dict[_Series, list[RunEnd]]:
-    found: dict[_Series, list[RunEnd]] = {}
+def _by_series(ends: Iterable[CountedEnd], known: set[_Series]) -> dict[_Series, list[CountedEnd]]:
+    found: dict[_Series, list[CountedEnd]] = {}
     for counted in ends:
         end = counted.end
         series = (end.flow_name, end.tag or "", end.status)
         if series not in known and len(known) >= MAX_SERIES:
             series = (OTHER, OTHER, end.status)
         known.add(series)
-        found.setdefault(series, []).append(end)
+        found.setdefault(series, []).append(counted)
     return found
 
 
-def _added(tally: Tally, ends: Sequence[RunEnd]) -> Tally:
+def _added(tally: Tally, ends: Sequence[CountedEnd]) -> Tally:
     return Tally(
         tally.flow,
         tally.tag,
         tally.status,
         tally.count + len(ends),
-        _with(tally.waits, [end.waited for end in ends]),
-        _with(tally.durations, [end.took for end in ends]),
+        _with(tally.waits, [end.wait for end in ends]),
+        _with(tally.durations, [end.duration for end in ends]),
     )
 
 
-def _with(sketch: Sketch, values: Iterable[float | None]) -> Sketch:
-    counts = Counter(bucket_of(value) for value in values if value is not None)
+def _with(sketch: Sketch, buckets: Iterable[int | None]) -> Sketch:
+    counts = Counter(bucket for bucket in buckets if bucket is not None)
     return sketch_of(counts + counts_of([sketch])) if counts else sketch
 
 
@@ -236,7 +274,7 @@ def begun(found: CountPosition | None, stream_created: str, horizon: int) -> Cou
     """Where to go on when the run bucket is read from its beginning.
 
     The bucket may be another one, or an earlier state of it, restored from a backup. Then revisions start
-    again, and times tell what was counted.
+    again, and times show what was counted.
     """
     if found is None:
         return CountPosition(stream_created=stream_created, horizon=horizon)

@@ -180,7 +180,7 @@ class Executor:
             find,
             self._pipes or HostOutput(),
             own_threads=self._own_threads,
-            max_value_bytes=spec.max_value_bytes,
+            room=spec.room,
         )
 
     # Control

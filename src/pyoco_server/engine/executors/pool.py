@@ -50,7 +50,7 @@ class Prefetch:
     The average counts the time an executor is busy with a flow. Time spent in the queue would grow with the
     prefetch itself.
 
-    A flow that has not ended says nothing about its duration. So nothing is claimed ahead while no flow ends:
+    The duration of a flow is unknown until it has ended. So nothing is claimed ahead while no flow ends:
     runs behind a long flow would be returned and claimed again until the queue has delivered them as often as
     it may. Nor does an idle worker claim ahead: of many, one would take the jobs of all, and return them.
     """

@@ -19,7 +19,7 @@ from pyoco_server.domain.runs.logs import LogEntry
 from pyoco_server.domain.runs.model import CodeWheel, TaskRecord
 from pyoco_server.domain.traces import Span
 from pyoco_server.engine.resolve import FlowNames
-from pyoco_server.engine.tasks import MAX_VALUE_BYTES
+from pyoco_server.engine.values import ValueRoom
 
 MAX_QUEUE = 8
 """Most flows of one executor, including the running one."""
@@ -55,8 +55,8 @@ class ExecutorSpec(Struct, frozen=True, kw_only=True):
     """Modules that a flow.yaml may name; empty: any."""
     allowed_env: tuple[str, ...] = ()
     """Environment variables that a flow.yaml may read; empty: none."""
-    max_value_bytes: int = MAX_VALUE_BYTES
-    """Limit for the values of a run; a snapshot holds no more."""
+    room: ValueRoom = ValueRoom()
+    """For the values of a run."""
     path: tuple[str, ...] = ()
     """Directories of synced code, prepended to the import path."""
     wheels: tuple[CodeWheel, ...] = ()

@@ -22,7 +22,7 @@ from pyoco_server.engine.resolve import (
     flow_of,
     reported_flows,
 )
-from pyoco_server.engine.tasks import MAX_VALUE_BYTES
+from pyoco_server.engine.values import ValueRoom
 from pyoco_server.logs import get_logger
 
 log = get_logger(__name__)
@@ -45,10 +45,10 @@ class ThreadFlowHandle(LocalFlowHandle):
         self._busy_sec = 0.0
         self._loop = asyncio.get_running_loop()
 
-    def run_in_thread(self, find: FindFlow, max_value_bytes: int) -> FlowOutcome:
+    def run_in_thread(self, find: FindFlow, room: ValueRoom) -> FlowOutcome:
         began = time.monotonic()
         try:
-            return self.run(self._job, find, HostOutput(), max_value_bytes=max_value_bytes)
+            return self.run(self._job, find, HostOutput(), room=room)
         finally:
             self.printed(self.unreported_output())
             self._busy_sec = time.monotonic() - began
@@ -92,7 +92,7 @@ class ThreadExecutors:
         resolver: FlowResolver,
         allowed_modules: tuple[str, ...] = (),
         allowed_env: tuple[str, ...] = (),
-        max_value_bytes: int = MAX_VALUE_BYTES,
+        room: ValueRoom = ValueRoom(),  # noqa: B008 - frozen
         on_outcome: OnOutcome | None = None,
     ) -> None:
         self._on_outcome = on_outcome
@@ -100,7 +100,7 @@ class ThreadExecutors:
             flow_of, resolver=resolver, allowed_modules=allowed_modules, allowed_env=allowed_env
         )
         self.flows = reported_flows(flow_names(resolver))
-        self._max_value_bytes = max_value_bytes
+        self._room = room
         self._paths: tuple[str, ...] = ()
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="pyoco-flow")
         self.prefetch = Prefetch(time.monotonic)
@@ -112,7 +112,7 @@ class ThreadExecutors:
         flow = ThreadFlowHandle(job, listener, self.prefetch)
         flow.wheels = self.wheels
         flow.ended = asyncio.get_running_loop().run_in_executor(
-            self._threads, flow.run_in_thread, self._find, self._max_value_bytes
+            self._threads, flow.run_in_thread, self._find, self._room
         )
         if self._on_outcome is not None:
             flow.ended.add_done_callback(partial(self._report, job))

@@ -99,11 +99,12 @@ class ForkServer:
         if len(fds) != DESCRIPTORS:  # too many open files
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         waiting, leading = os.pipe()
+        zygote = os.getpid()
         try:
             pid = os.fork()
             if pid == 0:
                 os.close(waiting)
-                self._become_executor(fds, leading)
+                self._become_executor(fds, leading, zygote)
         except OSError:
             os.close(waiting)
             raise
@@ -114,10 +115,10 @@ class ForkServer:
         os.close(waiting)
         return pid
 
-    def _become_executor(self, fds: list[int], leading: int) -> NoReturn:
+    def _become_executor(self, fds: list[int], leading: int, zygote: int) -> NoReturn:
         code = 1
         try:
-            self._detach(leading)
+            self._detach(leading, zygote)
             for fd in fds:
                 os.set_inheritable(fd, False)
             work, control, tickets, *ends = fds
@@ -137,13 +138,13 @@ class ForkServer:
                 sys.stderr.flush()
             _exit(code)
 
-    def _detach(self, leading: int) -> None:
+    def _detach(self, leading: int, zygote: int) -> None:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.setsid()
         adopt_orphans()
-        end_with_parent(signal.SIGKILL)  # works even if a task holds the interpreter lock
+        end_with_parent(zygote, signal.SIGKILL)  # works even if a task holds the interpreter lock
         os.close(leading)
         self._worker.close()
 

@@ -1,26 +1,23 @@
-"""Executions: create, command, read, watch, re-run, and the inbox of waits."""
+"""Executions: create, command, send messages, re-run."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
-from typing import Annotated, Any, Literal
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
 
 import msgspec
-from fastapi import APIRouter, Header, Query, Request, Response
-from msgspec import UNSET
+from fastapi import APIRouter, Request, Response
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from pyoco_server.answers import EventPage, ExecutionPage, ExecutionState, WaitPage
+from pyoco_server.answers import ExecutionState, MessageAccepted
 from pyoco_server.domain.auth import Scope
 from pyoco_server.domain.executions.commands import (
     AUDIT_ACTIONS,
     COMMANDS,
     ClaimedActor,
+    SendMessage,
     read_command,
     snake_case,
 )
-from pyoco_server.domain.executions.events import Actor, ActorKind, Event
-from pyoco_server.domain.executions.model import ExecutionStatus
-from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT
+from pyoco_server.domain.executions.events import Actor, ActorKind
 from pyoco_server.errors import (
     CommandRejected,
     ExecutionNotFound,
@@ -31,31 +28,18 @@ from pyoco_server.errors import (
 from pyoco_server.http_api.access import needs, require_scope
 from pyoco_server.http_api.bodies import Body, StrictRoute, json_body_docs, parse_json, read_body, validated
 from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with, schema_of
-from pyoco_server.http_api.gateway import Stale, levels_of, reading_of
+from pyoco_server.http_api.gateway import levels_of
 from pyoco_server.http_api.middleware import author_of, caller_of
-from pyoco_server.http_api.views import (
-    EventStream,
-    event_view,
-    execution_view,
-    items_of,
-    json_response,
-    sse_event,
-)
+from pyoco_server.http_api.views import accepted_message, execution_view, json_response
 from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.executions.commands import Commanded
-from pyoco_server.usecases.executions.create import NewExecution
-from pyoco_server.usecases.ports.gateway import ExecutionFilter
+from pyoco_server.usecases.executions.create import NewExecution, Rerun
 
 router = APIRouter(tags=["executions"], route_class=StrictRoute, responses=EVERYWHERE)
 
 MAX_INPUT_BYTES = 256 * 1024
 MAX_BODY_BYTES = MAX_INPUT_BYTES + 64 * 1024
-MAX_EVENTS = 1000
 MAX_CORRELATION_ID = 256
-MAX_DIGITS = 15
-LastEventId = Annotated[str | None, Header(description="Continue after this event")]
-Cursor = Annotated[str | None, Query(description="next_cursor of the previous page")]
-PageSize = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Page size")]
 KEY_DOCS: list[dict[str, Any]] = [
     {
         "name": "Idempotency-Key",
@@ -128,6 +112,11 @@ class FieldsRequest(BaseModel):
     model_config = ConfigDict(extra="allow", hide_input_in_errors=True)
 
 
+class MessageRequest(Body):
+    name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")
+    data: Any = None
+
+
 class RerunRequest(Body):
     start_from: Literal["failed", "start"] = Field("start", alias="from")
 
@@ -150,7 +139,10 @@ def _correlation_id(request: Request) -> str | None:
 
 def _answer(done: Commanded, status: int = 200) -> Response:
     """Without run statuses, so that a repeat returns the same answer."""
-    response = json_response(execution_view(done.state, {}))
+    return _marked(json_response(execution_view(done.state, {})), done, status)
+
+
+def _marked(response: Response, done: Commanded, status: int) -> Response:
     response.status_code = status
     if done.is_replayed:
         response.headers["Idempotent-Replayed"] = "true"
@@ -192,141 +184,6 @@ def _check_size(name: str, value: Any, body_size: int) -> None:
         raise RequestTooLarge(f"{name}: more than {MAX_INPUT_BYTES} bytes of JSON")
 
 
-@router.get(
-    "/executions",
-    summary="List executions, newest first",
-    responses=answers_like(schema_of(ExecutionPage)),
-)
-@needs(Scope.READ)
-async def list_executions(  # noqa: PLR0913 - the filters of the contract
-    request: Request,
-    *,
-    status: Annotated[ExecutionStatus | None, Query(description="Filter by status")] = None,
-    graph_id: Annotated[str | None, Query(description="Filter by graph")] = None,
-    archived: Annotated[bool, Query(description="Archived executions instead of the others")] = False,
-    include: Annotated[
-        list[Literal["counts"]], Query(description="Include the number of executions by status")
-    ] = [],  # noqa: B006
-    cursor: Cursor = None,
-    limit: PageSize = DEFAULT_LIMIT,
-    stale: Stale = None,
-) -> Response:
-    wanted = ExecutionFilter(
-        tenant_id=caller_of(request).tenant_id, status=status, graph_id=graph_id, archived=archived
-    )
-    reading = reading_of(request, stale)
-    read = reading.levels.executions.read
-    page = read.page(wanted, cursor, limit)
-    counts: Any = read.counts(wanted) if "counts" in include else UNSET
-    return reading.marked(json_response(ExecutionPage(items_of(page.items), page.next_cursor, counts)))
-
-
-@router.get(
-    "/waits",
-    summary="List waiting nodes, oldest first",
-    responses=answers_like(schema_of(WaitPage)),
-)
-@needs(Scope.READ)
-async def list_waits(
-    request: Request,
-    *,
-    cursor: Cursor = None,
-    limit: PageSize = DEFAULT_LIMIT,
-    stale: Stale = None,
-) -> Response:
-    reading = reading_of(request, stale)
-    read = reading.levels.executions.read
-    page = read.waits(caller_of(request).tenant_id, cursor, limit)
-    return reading.marked(json_response(WaitPage(items_of(page.items), page.next_cursor)))
-
-
-@router.get(
-    "/executions/{execution_id}",
-    summary="Get an execution",
-    responses={**STATE, **answers_with(ExecutionNotFound)},
-)
-@needs(Scope.READ)
-async def get_execution(
-    request: Request,
-    execution_id: str,
-    *,
-    at_sequence: Annotated[
-        int | None, Query(ge=1, description="State after this event; default: the current state")
-    ] = None,
-    include: Annotated[list[Literal["edges"]], Query(description="Include the state of the edges")] = [],  # noqa: B006
-) -> Response:
-    level, caller = levels_of(request).executions, caller_of(request)
-    async with level.read.room_for(execution_id, caller):
-        if at_sequence is None:
-            state = await level.read.state(execution_id, caller)
-            run_statuses = level.orchestrate.statuses(state.execution_id)
-        else:
-            state, run_statuses = await level.read.state_at(execution_id, at_sequence, caller), {}
-        edges = await level.read.edges(state) if "edges" in include else UNSET
-        return json_response(execution_view(state, run_statuses, edges))
-
-
-@router.get(
-    "/executions/{execution_id}/events",
-    summary="Get the event log of an execution",
-    responses={**answers_like(schema_of(EventPage)), **answers_with(ExecutionNotFound)},
-)
-@needs(Scope.READ)
-async def list_events(
-    request: Request,
-    execution_id: str,
-    *,
-    after: Annotated[int, Query(ge=0, description="Sequence of the last event already read")] = 0,
-    limit: Annotated[int, Query(ge=1, le=MAX_EVENTS, description="Page size")] = MAX_EVENTS,
-) -> Response:
-    """`next_cursor` is the `after` of the next page; null at the end of the log.
-
-    A page with large values has fewer events than `limit`.
-    """
-    read, caller = levels_of(request).executions.read, caller_of(request)
-    async with read.room_for(execution_id, caller):
-        page = await read.events(execution_id, caller, after, limit)
-        more = str(page.events[-1].sequence) if page.has_more else None
-        return json_response(EventPage([event_view(event, execution_id) for event in page.events], more))
-
-
-@router.get(
-    "/executions/{execution_id}/watch",
-    summary="Watch an execution (server-sent events)",
-    responses={200: {"content": {"text/event-stream": {}}}, **answers_with(ExecutionNotFound)},
-)
-@needs(Scope.READ)
-async def watch_execution(request: Request, execution_id: str, last_event_id: LastEventId = None) -> Response:
-    """One message per event (id: its sequence) and `heartbeat` events; ends with the execution."""
-    read = levels_of(request).executions.read
-    # Before the stream starts: after that, a 404 is no longer possible.
-    async with read.room_for(execution_id, caller_of(request)):
-        stored_id = (await read.state(execution_id, caller_of(request))).execution_id
-    watching = read.watching(stored_id, _sequence(last_event_id or ""))
-    return EventStream(_messages(watching, execution_id))
-
-
-def _sequence(text: str) -> int:
-    """An invalid Last-Event-ID counts as none."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS else 0
-
-
-@asynccontextmanager
-async def _messages(
-    watching: AbstractAsyncContextManager[AsyncIterator[Event | None]], execution_id: str
-) -> AsyncIterator[AsyncIterator[bytes]]:
-    async with watching as events, aclosing(_texts(events, execution_id)) as texts:
-        yield texts
-
-
-async def _texts(events: AsyncIterator[Event | None], execution_id: str) -> AsyncGenerator[bytes, None]:
-    async for event in events:
-        if event is None:
-            yield sse_event("heartbeat", {})
-        else:
-            yield sse_event(event.type, event_view(event, execution_id), str(event.sequence))
-
-
 @router.post(
     "/executions/{execution_id}/commands",
     summary="Send a command",
@@ -337,7 +194,7 @@ async def _texts(events: AsyncIterator[Event | None], execution_id: str) -> Asyn
     },
     openapi_extra={**json_body_docs(CommandRequest), "parameters": KEY_DOCS},
 )
-@needs(Scope.OPERATE, audit=tuple(AUDIT_ACTIONS.values()))
+@needs(Scope.OPERATE, audit=tuple(action for name, action in AUDIT_ACTIONS.items() if name in COMMANDS))
 async def post_command(request: Request, execution_id: str) -> Response:
     body = await read_body(request, MAX_BODY_BYTES)
     wanted = await parse_json(body, CommandRequest)
@@ -365,14 +222,37 @@ async def rerun_execution(request: Request, execution_id: str) -> Response:
     wanted = await parse_json(body or b"{}", RerunRequest)
     caller = author_of(request)
     done = await levels_of(request).executions.by_hand.rerun(
-        execution_id,
-        wanted.start_from,
+        Rerun(execution_id, wanted.start_from, _correlation_id(request)),
         caller,
         _actor(caller),
         _key(request),
-        _correlation_id(request),
     )
     return _answer(done, 201)
+
+
+@router.post(
+    "/executions/{execution_id}/messages",
+    summary="Send a message to an execution",
+    status_code=202,
+    responses={
+        **answers_like(schema_of(MessageAccepted), 202, "Accepted"),
+        **answers_with(ExecutionNotFound, CommandRejected, RequestTooLarge),
+    },
+    openapi_extra={**json_body_docs(MessageRequest), "parameters": KEY_DOCS},
+)
+@needs(Scope.OPERATE, audit=AUDIT_ACTIONS["SendMessage"])
+async def send_message(request: Request, execution_id: str) -> Response:
+    """For a node of type wait with this `message`. One that comes early is kept."""
+    body = await read_body(request, MAX_BODY_BYTES)
+    wanted = await parse_json(body, MessageRequest)
+    _check_size("data", wanted.data, len(body))
+    caller = author_of(request)
+    command = SendMessage(
+        actor=_actor(caller), correlation_id=_correlation_id(request), name=wanted.name, data=wanted.data
+    )
+    commanded = levels_of(request).executions.by_hand.command
+    done = await commanded(execution_id, command, caller, _key(request))
+    return _marked(json_response(accepted_message(done.state, wanted.name)), done, 202)
 
 
 def _command_of_execution(name: str) -> Callable[..., Awaitable[Response]]:

@@ -1,4 +1,4 @@
-"""Runs: submit, read, list, watch, cancel."""
+"""Runs: submit, read, watch, retry, cancel."""
 
 import asyncio
 from typing import Annotated, Any, Literal
@@ -13,11 +13,9 @@ from pyoco_server.domain.auth import Scope
 from pyoco_server.domain.flows import named_flow
 from pyoco_server.domain.inputs import LABEL_RULE, MAX_LABEL, MAX_TAGS, Refused, decode_json, is_label
 from pyoco_server.domain.runs.jobs import Retry, Submission, with_references
-from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT, RunFilter
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.domain.values import MAX_PARAMS_BYTES
 from pyoco_server.errors import (
-    InvalidListQuery,
     InvalidRequest,
     LimitReached,
     PyocoServerError,
@@ -39,25 +37,20 @@ from pyoco_server.http_api.bodies import (
     places,
     problems_of,
     read_body,
-    refusing_with,
 )
 from pyoco_server.http_api.errors import (
     EVERYWHERE,
-    RUN_LIST,
     answers_like,
     answers_with,
     error_body,
     schema_of,
 )
 from pyoco_server.http_api.forms import FLOW_YAML_DOCS, read_flow_form
-from pyoco_server.http_api.gateway import Gateway, Stale, gateway_of, levels_of, reading_of
+from pyoco_server.http_api.gateway import Gateway, gateway_of, levels_of
 from pyoco_server.http_api.middleware import author_of, caller_of, header_of
 from pyoco_server.http_api.views import (
     EventStream,
-    items_of,
     json_response,
-    list_events,
-    page_view,
     run_events,
     run_view,
     snapshot_view,
@@ -69,11 +62,6 @@ from pyoco_server.usecases.ports.stores import Revision
 from pyoco_server.usecases.runs.watch import WatchRequest
 
 router = APIRouter(tags=["runs"], route_class=StrictRoute, responses=EVERYWHERE)
-lists = APIRouter(
-    tags=["runs"],
-    route_class=refusing_with(InvalidListQuery),
-    responses={**EVERYWHERE, **answers_with(InvalidListQuery)},
-)
 
 MAX_BODY_BYTES = MAX_PARAMS_BYTES + 64 * 1024
 """The params and the rest of the body."""
@@ -279,87 +267,6 @@ def _submission(wanted: RunSubmitRequest, caller: Caller, default_tag: str) -> S
 def _check_params(params: dict[str, Any], body_size: int) -> None:
     if body_size > MAX_PARAMS_BYTES and len(msgspec.json.encode(params)) > MAX_PARAMS_BYTES:
         raise RequestTooLarge(f"params: more than {MAX_PARAMS_BYTES} bytes of JSON")
-
-
-@lists.get("/runs", summary="List runs, newest first", responses=answers_like(RUN_LIST))
-@needs(Scope.READ)
-async def list_runs(  # noqa: PLR0913 - the filters of the contract
-    request: Request,
-    *,
-    status: Annotated[RunStatus | None, Query(description="Filter by status")] = None,
-    flow: Annotated[str | None, Query(description="Filter by flow name")] = None,
-    tag: Annotated[str | None, Query(description="Filter by `tag` or one of `tags`")] = None,
-    updated_after: Annotated[
-        float | None, Query(allow_inf_nan=False, description="Filter by last update, Unix time in seconds")
-    ] = None,
-    updated_before: Annotated[
-        float | None, Query(allow_inf_nan=False, description="Filter by last update, Unix time in seconds")
-    ] = None,
-    cursor: Annotated[str | None, Query(description="next_cursor of the previous page")] = None,
-    workflow_yaml_sha256: Annotated[
-        str | None, Query(description="Filter by the hash of the flow.yaml")
-    ] = None,
-    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Page size")] = DEFAULT_LIMIT,
-    include: Annotated[
-        list[Literal["full", "all"]], Query(description="Return whole runs instead of summaries")
-    ] = [],  # noqa: B006 - FastAPI's form of a default
-    stale: Stale = None,
-) -> Response:
-    """An array; with `updated_after`, `updated_before`, `cursor` or `workflow_yaml_sha256`: an object.
-
-    The object has `items` and `next_cursor`.
-    """
-    wanted = RunFilter(
-        tenant_id=caller_of(request).tenant_id,
-        status=status,
-        flow=flow,
-        tag=tag,
-        updated_after=updated_after,
-        updated_before=updated_before,
-        workflow_yaml_sha256=workflow_yaml_sha256,
-    )
-    reading = reading_of(request, stale)
-    page = await reading.levels.runs.list(wanted, cursor, limit, full=bool(include))
-    if all(one is None for one in (updated_after, updated_before, cursor, workflow_yaml_sha256)):
-        return reading.marked(json_response(items_of(page.items)))
-    return reading.marked(json_response(page_view(page.items, page.next_cursor)))
-
-
-@lists.get(
-    "/runs/watch",
-    summary="Watch the list of runs (server-sent events)",
-    responses={200: {"content": {"text/event-stream": {}}}},
-)
-@needs(Scope.READ)
-async def watch_runs(
-    request: Request,
-    *,
-    flow: Annotated[str | None, Query(description="Count only runs of this flow")] = None,
-    tag: Annotated[str | None, Query(description="Count only runs with this `tag` or among `tags`")] = None,
-    updated_after: Annotated[
-        float | None, Query(allow_inf_nan=False, description="Count only runs updated after this Unix time")
-    ] = None,
-    updated_before: Annotated[
-        float | None, Query(allow_inf_nan=False, description="Count only runs updated before this Unix time")
-    ] = None,
-) -> Response:
-    """`runs` events: changed `items`, `removed` run ids, `counts` by status; at least one every 1.5 s.
-
-    Within a filter, up to 10,000 runs of a status are counted; `items` are of all runs.
-
-    The first event has only the counts: read the list after it, then apply `items`.
-    `is_partial`: more has changed than the event contains; read the list again.
-    """
-    caller = caller_of(request)
-    counted = RunFilter(
-        tenant_id=caller.tenant_id,
-        flow=flow,
-        tag=tag,
-        updated_after=updated_after,
-        updated_before=updated_before,
-    )
-    watching = reading_of(request).levels.runs.watch_list.watching(caller, counted)
-    return EventStream(list_events(watching))
 
 
 @router.get(

@@ -177,7 +177,7 @@ class ManageChannels(NamedDefinitions[Channel, ChannelView, ChannelPage]):
         log.info("channel deleted", action="channel.deleted", channel=name, by=caller.name)
 
     async def _require_unused(self, name: str, caller: Caller) -> None:
-        """The feed may be behind: what it knows of is asked for again."""
+        """The feed may be behind, so what it contains is read again."""
         for alert in self._followed.alerts(caller.tenant_id):
             if alert.definition.channel != name:
                 continue

@@ -1,6 +1,6 @@
 """Notice what alerts are about, once each, and make deliveries of it.
 
-One gateway does it, under a lease, in turns: it reads a part of a feed (or looks at what lasts too long),
+One gateway does it, under a lease, in turns: it reads a part of a feed (or searches for what lasts too long),
 stores a delivery for each alert that is concerned, then the state: how far it has read, and the cooldowns.
 The id of a delivery follows from what happened. So a gateway that dies between any two steps, or a second one
 that believes it has the lease, repeats a turn to the same effect: what is stored already is recognised, and
@@ -69,7 +69,7 @@ SOURCES = {
     AlertKind.SCHEDULE_MISSED: SCHEDULES,
     AlertKind.DEAD_LETTER: LETTERS,
 }
-"""The feeds in which kinds are found; the others are looked for."""
+"""The feeds in which kinds are found; the others are searched for."""
 STATE = "alerts-noticed"
 Noticed = tuple[Alert, Happening]
 
@@ -130,7 +130,7 @@ class NoticeHappenings:
         self._recent: OrderedDict[str, None] = OrderedDict()
 
     async def run(self, scan: Callable[[], "asyncio.Future[None]"]) -> None:
-        """While this gateway holds the lease. `scan`: begins to look for what lasts too long."""
+        """While this gateway holds the lease. `scan`: starts to search for what lasts too long."""
         while True:
             with best_effort(log, "alert.notice", NatsUnavailable):
                 await self._load()

@@ -1,6 +1,6 @@
 """Look for what lasts too long: late and stuck runs, runs without a place, overdue waits, lost workers.
 
-And for escalated events, which no feed shows. Only what an alert asks for is looked for.
+And for escalated events, which no feed shows. Only what an alert asks for is searched.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ class Sources(Struct, frozen=True, kw_only=True):
 
 
 class _Known:
-    """What was looked at and still lasts, so that a look costs no read of it."""
+    """What was checked and still lasts, so that it need not be read again."""
 
     def __init__(self) -> None:
         self._before: set[Hashable] = set()
@@ -123,7 +123,7 @@ class ScanForLasting:
             await asyncio.sleep(max(self._scan_sec, PAUSE_PER_WORK * (loop.time() - began)))
 
     async def look(self) -> None:
-        """Raises NatsUnavailable; then it is looked for again."""
+        """Raises NatsUnavailable; then it is searched again."""
         if self._from.is_stale():
             self._beats.clear()
             return

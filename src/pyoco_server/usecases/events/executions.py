@@ -27,7 +27,7 @@ from pyoco_server.usecases.ports.gateway import ExecutionIndex, ExecutionOrder, 
 from pyoco_server.usecases.services.follow import FollowExecutions
 
 FIRST_ATTEMPT = 1
-_NEVER_WAIT: Final = frozenset({NodeType.FORK.value, NodeType.JOIN.value})
+_NEVER_WAIT: Final = frozenset({NodeType.FORK.value, NodeType.JOIN.value, NodeType.SLEEP.value})
 
 
 class StartExecutions:
@@ -49,7 +49,9 @@ class StartExecutions:
         except GraphNotFound:
             raise UnsupportedAction(f"graph {order.graph_id} is not registered") from None
         graph = await self._graphs.read(order.tenant_id, order.graph_id, state.graph_version)
-        return run_id_of(order.execution_id, graph.graph.entry, FIRST_ATTEMPT)
+        entry = graph.graph.nodes[graph.graph.entry]
+        iteration = 1 if entry.type is NodeType.REPEAT else None
+        return run_id_of(order.execution_id, entry.id, FIRST_ATTEMPT, iteration)
 
     async def _created(self, order: ExecutionOrder, version: int | None, caller: Caller) -> Execution:
         wanted = NewExecution(

@@ -1,6 +1,6 @@
 """Changes of executions that somebody asks for: carried out, then recorded in the audit trail."""
 
-from typing import Any, Literal
+from typing import Any
 
 from pyoco_server.domain.audit_trail import ChangeTarget
 from pyoco_server.domain.executions.commands import AUDIT_ACTIONS, Command, NodeCommand
@@ -9,7 +9,7 @@ from pyoco_server.domain.executions.model import Execution
 from pyoco_server.usecases.audit_trail import AuditTrail
 from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.executions.commands import Commanded, CommandExecution
-from pyoco_server.usecases.executions.create import CreateExecutions
+from pyoco_server.usecases.executions.create import CreateExecutions, Rerun
 
 
 class ExecutionsByHand:
@@ -35,19 +35,11 @@ class ExecutionsByHand:
             )
         return done
 
-    async def rerun(
-        self,
-        execution_id: str,
-        start_from: Literal["failed", "start"],
-        caller: Caller,
-        actor: Actor,
-        key: str | None = None,
-        correlation_id: str | None = None,
-    ) -> Commanded:
-        done = await self._create.rerun(execution_id, start_from, caller, actor, key, correlation_id)
+    async def rerun(self, wanted: Rerun, caller: Caller, actor: Actor, key: str | None = None) -> Commanded:
+        done = await self._create.rerun(wanted, caller, actor, key)
         if not done.is_replayed:
-            after = {"execution_id": done.state.shown_id, "from": start_from}
-            target = ChangeTarget("execution", execution_id)
+            after = {"execution_id": done.state.shown_id, "from": wanted.start_from}
+            target = ChangeTarget("execution", wanted.execution_id)
             await self._trail.record(caller, "execution.rerun", target, None, after)
         return done
 

@@ -7,6 +7,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from pyoco_server import tracing
+from pyoco_server.domain.cel.values import Allowance, TooHeavy
 from pyoco_server.domain.executions.commands import Code, Command, Rejected, command_digest, keyed_command_id
 from pyoco_server.domain.executions.decide import decide
 from pyoco_server.domain.executions.events import Commit, Payload
@@ -24,6 +25,7 @@ from pyoco_server.errors import (
 )
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.auth import Caller
+from pyoco_server.usecases.concurrency import parse_in_thread
 from pyoco_server.usecases.executions.repository import ExecutionRepository
 from pyoco_server.usecases.ports.gateway import ExecutionLog, Graphs
 from pyoco_server.usecases.ports.stores import Clock, WrongRevision
@@ -52,6 +54,8 @@ def tell_if_ended(meter: EndMeter, before: Execution, after: Execution) -> None:
     )
 
 
+LIGHT_STEPS = 20_000
+"""Limit of the conditions of messages on the event loop: a few milliseconds."""
 MAX_TRIES = 100
 """Each conflict is another writer's progress; only very many concurrent writers come near this limit."""
 
@@ -146,7 +150,10 @@ class CommandExecution:
     async def _decide(self, record: ExecutionRecord, command: Command) -> list[Payload] | Rejected:
         state = record.state
         found = await self._its.graphs.read(state.tenant_id, state.graph_id, state.graph_version)
-        return decide(state, found.graph, command, self._its.clock())
+        try:
+            return decide(state, found.graph, command, self._its.clock(), Allowance(LIGHT_STEPS))
+        except TooHeavy:
+            return await parse_in_thread(decide, state, found.graph, command, self._its.clock())
 
     async def _append(
         self,

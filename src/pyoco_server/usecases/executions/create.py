@@ -224,6 +224,12 @@ class NewExecution(Struct, frozen=True, kw_only=True):
     from_failed: bool = False
 
 
+class Rerun(Struct, frozen=True):
+    execution_id: str
+    start_from: Literal["failed", "start"]
+    correlation_id: str | None = None
+
+
 class CreateExecutions:
     def __init__(self, writing: Writing, claims: ClaimStore) -> None:
         self._its = writing
@@ -260,45 +266,28 @@ class CreateExecutions:
         stored = given if is_in_use else stored_id(caller.tenant_id, given)
         return msgspec.structs.replace(wanted, execution_id=stored)
 
-    async def rerun(
-        self,
-        execution_id: str,
-        start_from: Literal["failed", "start"],
-        caller: Caller,
-        actor: Actor,
-        key: str | None = None,
-        correlation_id: str | None = None,
-    ) -> Commanded:
+    async def rerun(self, wanted: Rerun, caller: Caller, actor: Actor, key: str | None = None) -> Commanded:
         """A new execution of the same graph version and input. The old one is unchanged."""
-        async with self._its.records.room_for(*possible_ids(caller.tenant_id, execution_id)):
-            return await self._rerun(execution_id, start_from, caller, actor, key, correlation_id)
+        async with self._its.records.room_for(*possible_ids(caller.tenant_id, wanted.execution_id)):
+            return await self(await self._again(wanted, caller), caller, actor, key)
 
-    async def _rerun(
-        self,
-        execution_id: str,
-        start_from: Literal["failed", "start"],
-        caller: Caller,
-        actor: Actor,
-        key: str | None,
-        correlation_id: str | None,
-    ) -> Commanded:
-        old = await find_visible(self._its.records, execution_id, caller)
+    async def _again(self, wanted: Rerun, caller: Caller) -> NewExecution:
+        old = await find_visible(self._its.records, wanted.execution_id, caller)
         if old is None:
             raise ExecutionNotFound
-        if start_from == "failed" and not old.state.is_terminal:
+        if wanted.start_from == "failed" and not old.state.is_terminal:
             raise CommandRejected(
                 "only an ended execution can be rerun from its failure",
                 Code.EXECUTION_NOT_TERMINAL.value,
             )
-        wanted = NewExecution(
+        return NewExecution(
             graph_id=old.state.graph_id,
             graph_version=old.state.graph_version,
             input=old.state.input,
-            correlation_id=correlation_id,
+            correlation_id=wanted.correlation_id,
             rerun_of=old.state.shown_id,
-            from_failed=start_from == "failed",
+            from_failed=wanted.start_from == "failed",
         )
-        return await self(wanted, caller, actor, key)
 
     async def _create(
         self,
@@ -380,7 +369,7 @@ class CreateExecutions:
         if wanted.rerun_of is not None and wanted.from_failed:
             old = await find_visible(self._its.records, wanted.rerun_of, caller)
             outputs = {} if old is None else outputs_for_rerun(old.state, graph.graph)
-            payloads += carry_over(graph.graph, outputs)
+            payloads += carry_over(graph.graph, outputs, wanted.rerun_of)
         return payloads
 
     async def _claimed(self, wanted: NewExecution, caller: Caller, key: str, scope: str) -> str:

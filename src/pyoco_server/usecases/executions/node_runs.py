@@ -20,7 +20,8 @@ from pyoco_server.errors import (
     SnapshotTooLarge,
     TimersUnsupported,
 )
-from pyoco_server.usecases.ports.runs import JobQueue, RunStore
+from pyoco_server.usecases.ports.queues import JobQueue
+from pyoco_server.usecases.ports.runs import RunStore
 from pyoco_server.usecases.ports.stores import Clock, Versioned
 from pyoco_server.usecases.runs.cancel import CancelRun
 from pyoco_server.usecases.runs.submit import SubmitRun
@@ -58,11 +59,16 @@ class LiveRuns:
 
 def fact_of(run: RunSnapshot) -> RunFact:
     """Facts about a run for its execution."""
-    if run.status is RunStatus.COMPLETED and run.result is None and _was_cut(run):
+    if run.status is RunStatus.COMPLETED and ((run.result is None and _was_cut(run)) or _is_beside(run)):
         # The run completed, but a node without a readable output fails.
         text = "its run completed, but its result was too large to be kept; return less, or where it is"
         return RunFact(RunStatus.FAILED, error=text, code="OUTPUT_TOO_LARGE")
     return RunFact(run.status, run.result, run.error)
+
+
+def _is_beside(run: RunSnapshot) -> bool:
+    """A reference is not the output: the node behind would get it in place of the value."""
+    return any(place[0] == "result" for place in run.values)
 
 
 def _was_cut(run: RunSnapshot) -> bool:

@@ -10,6 +10,7 @@ from pyoco_server.domain.codec import Unreadable
 from pyoco_server.domain.executions.events import Commit
 from pyoco_server.domain.executions.model import MAX_TOTAL_BYTES
 from pyoco_server.domain.executions.records import (
+    REDUCER,
     ExecutionRecord,
     LoggedCommit,
     advance,
@@ -139,7 +140,7 @@ class ExecutionRepository:
         self._written[revision] = None
         while len(self._written) > MAX_IN_MEMORY:
             self._written.popitem(last=False)
-        appended = ExecutionRecord(state=after.state, log_revision=revision, keys=after.keys)
+        appended = replace(after, log_revision=revision)
         self._remember(appended, self._grown_by(commit))
         return appended
 
@@ -194,9 +195,9 @@ class ExecutionRepository:
         self._written.clear()
 
     async def _cached(self, execution_id: str) -> Versioned[ExecutionRecord] | None:
-        """An unreadable cache counts as missing, because the log has everything."""
+        """One that is unreadable, or of another reducer, counts as missing: the log has everything."""
         try:
-            return await self._cache.get(execution_id)
+            found = await self._cache.get(execution_id)
         except (NatsUnavailable, Unreadable) as error:
             log.warning(
                 "execution state is not in its cache; folding it from the log",
@@ -205,6 +206,7 @@ class ExecutionRepository:
                 exc_info=error,
             )
             return None
+        return found if found is None or found.value.reducer >= REDUCER else None
 
     async def _caught_up(self, execution_id: str, record: ExecutionRecord | None) -> ExecutionRecord | None:
         after = Revision(0 if record is None else record.log_revision)
@@ -236,7 +238,7 @@ class ExecutionRepository:
             except WrongRevision:
                 found = await self._cache.get(execution_id)
                 cached = None if found is None else found.revision
-                if found is None or found.value.state.version < record.state.version:
+                if found is None or _is_older(found.value, record):
                     continue
                 revision = found.revision
             self._note_cached(execution_id, revision, record.state.version)
@@ -256,3 +258,7 @@ class ExecutionRepository:
         known = self._memory.used(execution_id)
         if known is None or known.log_revision < record.log_revision:
             self._memory.keep(execution_id, record, memory_of_state(record.state) if size is None else size)
+
+
+def _is_older(cached: ExecutionRecord, record: ExecutionRecord) -> bool:
+    return (cached.state.version, cached.reducer) < (record.state.version, record.reducer)

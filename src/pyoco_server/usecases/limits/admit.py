@@ -30,7 +30,8 @@ from pyoco_server.usecases.consistency import change_run, write
 from pyoco_server.usecases.coordination import Lease
 from pyoco_server.usecases.limits.board import LimitBoard
 from pyoco_server.usecases.limits.lines import Line
-from pyoco_server.usecases.ports.runs import HeldJob, JobQueue, RunStore
+from pyoco_server.usecases.ports.queues import HeldJob, JobQueue
+from pyoco_server.usecases.ports.runs import RunStore
 from pyoco_server.usecases.ports.stores import Clock, Revision, Store, Versioned, WrongRevision
 
 log = get_logger(__name__)
@@ -43,7 +44,7 @@ NOT_HELD_SEC = 0.2
 OLD_SEC = 0.05
 """Until a line is tried again that should have got places."""
 UNSURE_SEC = 1.0
-"""Until a run is looked at again for which something failed."""
+"""Until a run is checked again for which something failed."""
 IDLE_SEC = 86_400.0
 """After which the record of a key without holders is removed."""
 COLLECT_SEC = 600.0
@@ -83,7 +84,7 @@ class AdmitRuns:
         self._on_written = on_written
         self._busy: set[str] = set()
         self._unsure: dict[str, float] = {}
-        """Runs to look at again, and when."""
+        """Runs to check again, and when."""
         self._collected_at = float("-inf")
 
     async def run(self) -> None:
@@ -219,7 +220,7 @@ class AdmitRuns:
     # Start the run
 
     async def _start_safely(self, run: Standing) -> None:
-        """After a failure the run is looked at again."""
+        """After a failure the run is checked again."""
         with best_effort(log, "limit.admit", NatsUnavailable, run_id=run.run_id):
             self._unsure[run.run_id] = self._clock() + UNSURE_SEC
             await self._start(run)

@@ -1,4 +1,4 @@
-"""Everything that a gateway knows of limits, in memory: definitions, holders, and the runs they concern.
+"""A gateway's picture of limits, in memory: definitions, holders, and the runs they concern.
 
 Three feeds keep it up to date, each in its own order, so any part of it may be old. It decides who is next;
 whether there is a place is decided by the compare-and-set of the holders.

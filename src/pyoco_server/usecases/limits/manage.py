@@ -80,7 +80,7 @@ class ManageLimits:
     async def find(self, name: str, caller: Caller) -> LimitView:
         """Raises LimitNotFound."""
         stored = await self._stored(name, caller)
-        assert isinstance(stored.value, Limit)  # noqa: S101 - its key says so
+        assert isinstance(stored.value, Limit)  # noqa: S101 - it has the key of one
         return self._view(stored.value)
 
     async def page(self, cursor: str | None, limit: int, caller: Caller) -> LimitList:

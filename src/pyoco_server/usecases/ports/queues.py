@@ -3,8 +3,10 @@
 Every method may raise `NatsUnavailable`: the store did not reply in time, and the outcome is unknown.
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
+
+from msgspec import Struct
 
 from pyoco_server.domain.queues import Lane, Pause, QueueRecord
 from pyoco_server.domain.runs.jobs import Job
@@ -47,6 +49,78 @@ class QueueLanes(Protocol):
 
 
 # Jobs
+
+
+class QueuedJob(Struct, frozen=True):
+    """A message of the queue, from a scan."""
+
+    sequence: int
+    run_id: str | None
+    """None: the message contains no run id."""
+    max_deliver: int
+    """Maximum deliveries of its consumer; 0: unlimited, or no consumer."""
+    is_given_up: bool
+    """The consumer's state shows that it will not be redelivered."""
+    is_held: bool = False
+    """No worker receives it, because its run waits for a place."""
+
+
+class HeldJob(Struct, frozen=True):
+    job: Job
+    sequence: int
+
+
+class JobQueue(Protocol):
+    async def publish(self, job: Job, revision: Revision, message_id: str | None = None) -> bool:
+        """Returns when the job is queued. False: a message with that id exists, and none is added.
+
+        The message id is `message_id_of(job)`, unless another is given. Workers receive the job after its
+        `not_before`; until then a run has one such job, and another replaces it. Raises TimersUnsupported.
+        No worker receives a job that `is_held`.
+        """
+        ...
+
+    async def held(self, run_id: str) -> HeldJob | None:
+        """The newest held job of a run. Raises InvalidJob."""
+        ...
+
+    async def remove_held(self, run_id: str, last: int | None = None) -> None:
+        """Remove the held jobs of a run up to the sequence `last`; None: all. No error if there are none."""
+        ...
+
+    async def now(self) -> float:
+        """The clock of the queue, by which jobs are due."""
+        ...
+
+    def require_timers(self) -> None:
+        """Raises TimersUnsupported, as a job with a delay would."""
+        ...
+
+    async def unschedule(self, run_id: str) -> None:
+        """Remove a delayed job that is not due yet. No error if there is none."""
+        ...
+
+    async def jobs(self) -> list[QueuedJob]:
+        """All queued jobs, held by a worker or not. Reads the whole queue.
+
+        Complete as of the call. It may contain removed jobs, because a lagging replica may serve older ones.
+        """
+        ...
+
+    async def count(self) -> int:
+        """The number of `jobs`, without reading them."""
+        ...
+
+    async def run_ids(self) -> set[str]:
+        """Run ids of `jobs`."""
+        ...
+
+
+class QueuedMessage(Struct, frozen=True):
+    """A raw message of the work queue, which may be unreadable."""
+
+    payload: bytes
+    subject: str
 
 
 class Delivery(Protocol):
@@ -129,3 +203,34 @@ class JobSource(Protocol):
 
 class JobSources(Protocol):
     async def open(self, tags: Sequence[str]) -> JobSource: ...
+
+
+class UndeliverableJob(Protocol):
+    """A job that has used up its deliveries. It is repeated until it is settled."""
+
+    @property
+    def deliveries(self) -> int: ...
+    @property
+    def sequence(self) -> int: ...
+
+    async def read(self) -> QueuedMessage | None:
+        """None: the message is gone."""
+        ...
+
+    async def remove(self) -> None:
+        """Remove the message from the queue. No error if it is gone."""
+        ...
+
+    async def settle(self) -> None:
+        """Mark it as handled."""
+        ...
+
+
+class UndeliverableJobs(Protocol):
+    def follow(self) -> AsyncIterator[UndeliverableJob]:
+        """All such jobs, including earlier ones, without end; each goes to one of all followers."""
+        ...
+
+    def at(self, sequence: int, deliveries: int) -> UndeliverableJob:
+        """A job found by other means."""
+        ...

@@ -10,19 +10,19 @@ from typing import Protocol
 from msgspec import Struct
 
 from pyoco_server.domain.auth import ApiKeyRecord
-from pyoco_server.domain.dead_letters import LetterMark, StoredLetter
+from pyoco_server.domain.dead_letters import DeadLetter, LetterMark, StoredLetter
 from pyoco_server.domain.executions.records import GraphRecord, GraphSummary
 from pyoco_server.domain.fleet import WorkerRecord
+from pyoco_server.domain.large_values import StoredValue, ValueUse
 from pyoco_server.domain.limits.holders import Standing
 from pyoco_server.domain.queues import QueueFigures
 from pyoco_server.domain.runs.claims import IdempotencyClaim
-from pyoco_server.domain.runs.jobs import DeadLetter, Job
 from pyoco_server.domain.runs.listing import Place, RunFilter
 from pyoco_server.domain.runs.logs import LogLine, LogRecord
 from pyoco_server.domain.runs.model import FlowFile, RunSnapshot, RunStatus
 from pyoco_server.domain.secrets.model import SecretRecord, VariableRecord
 from pyoco_server.domain.wheels import InstalledWheel, Wheel, WheelEvent
-from pyoco_server.usecases.ports.queues import JobSources
+from pyoco_server.usecases.ports.queues import JobQueue, JobSources, UndeliverableJobs
 from pyoco_server.usecases.ports.stores import (
     NO_HORIZON,
     Change,
@@ -145,99 +145,6 @@ class RunIndex(Protocol):
     def close(self) -> None: ...
 
 
-class QueuedJob(Struct, frozen=True):
-    """A message of the queue, from a scan."""
-
-    sequence: int
-    run_id: str | None
-    """None: the message contains no run id."""
-    max_deliver: int
-    """Maximum deliveries of its consumer; 0: unlimited, or no consumer."""
-    is_given_up: bool
-    """The consumer's state shows that it will not be redelivered."""
-    is_held: bool = False
-    """No worker receives it, because its run waits for a place."""
-
-
-class HeldJob(Struct, frozen=True):
-    job: Job
-    sequence: int
-
-
-class JobQueue(Protocol):
-    async def publish(self, job: Job, revision: Revision, message_id: str | None = None) -> bool:
-        """Returns when the job is queued. False: a message with that id exists, and none is added.
-
-        The message id is `message_id_of(job)`, unless another is given. Workers receive the job after its
-        `not_before`; until then a run has one such job, and another replaces it. Raises TimersUnsupported.
-        No worker receives a job that `is_held`.
-        """
-        ...
-
-    async def held(self, run_id: str) -> "HeldJob | None":
-        """The newest held job of a run. Raises InvalidJob."""
-        ...
-
-    async def remove_held(self, run_id: str, last: int | None = None) -> None:
-        """Remove the held jobs of a run up to the sequence `last`; None: all. No error if there are none."""
-        ...
-
-    async def now(self) -> float:
-        """The clock of the queue, by which jobs are due."""
-        ...
-
-    def require_timers(self) -> None:
-        """Raises TimersUnsupported, as a job with a delay would."""
-        ...
-
-    async def unschedule(self, run_id: str) -> None:
-        """Remove a delayed job that is not due yet. No error if there is none."""
-        ...
-
-    async def jobs(self) -> list[QueuedJob]:
-        """All queued jobs, held by a worker or not. Reads the whole queue.
-
-        Complete as of the call. It may contain removed jobs, because a lagging replica may serve older ones.
-        """
-        ...
-
-    async def count(self) -> int:
-        """The number of `jobs`, without reading them."""
-        ...
-
-    async def run_ids(self) -> set[str]:
-        """Run ids of `jobs`."""
-        ...
-
-
-class QueuedMessage(Struct, frozen=True):
-    """A raw message of the work queue, which may be unreadable."""
-
-    payload: bytes
-    subject: str
-
-
-class UndeliverableJob(Protocol):
-    """A job that has used up its deliveries. It is repeated until it is settled."""
-
-    @property
-    def deliveries(self) -> int: ...
-    @property
-    def sequence(self) -> int: ...
-
-    async def read(self) -> QueuedMessage | None:
-        """None: the message is gone."""
-        ...
-
-    async def remove(self) -> None:
-        """Remove the message from the queue. No error if it is gone."""
-        ...
-
-    async def settle(self) -> None:
-        """Mark it as handled."""
-        ...
-
-
 class Timer(Protocol):
     """A timer that is due. It is repeated until it is settled."""
 
@@ -275,16 +182,6 @@ class Timers(Protocol):
         ...
 
 
-class UndeliverableJobs(Protocol):
-    def follow(self) -> AsyncIterator[UndeliverableJob]:
-        """All such jobs, including earlier ones, without end; each goes to one of all followers."""
-        ...
-
-    def at(self, sequence: int, deliveries: int) -> UndeliverableJob:
-        """A job found by other means."""
-        ...
-
-
 class WheelStore(Protocol):
     """Registered wheels and their content."""
 
@@ -315,6 +212,34 @@ class WheelStore(Protocol):
 
     async def collect(self, older_than: float) -> int:
         """Remove remains of uploads abandoned `older_than` seconds ago; their number."""
+        ...
+
+
+class ValueStore(Protocol):
+    """Large values, by tenant and hash. A value is kept while something uses it."""
+
+    async def put(
+        self, tenant_id: str | None, owner: str, kind: str, chunks: AsyncIterator[bytes]
+    ) -> StoredValue:
+        """Store content that `owner` uses. `kind`: its media type. Content of the same hash is shared."""
+        ...
+
+    async def find(self, tenant_id: str | None, sha256: str, *, of_any: bool = False) -> StoredValue | None:
+        """A value of this tenant; `of_any`: of whichever tenant."""
+        ...
+
+    def read(self, value: StoredValue) -> AsyncGenerator[bytes, None]:
+        """The content in pieces. Raises NatsUnavailable if it is incomplete."""
+        ...
+
+    async def uses(self) -> list[ValueUse]: ...
+
+    async def release(self, use: ValueUse) -> None:
+        """The owner does not exist any more."""
+        ...
+
+    async def collect(self, older_than: float) -> int:
+        """Remove content without uses, written `older_than` seconds ago; their number."""
         ...
 
 
@@ -441,6 +366,8 @@ class WorkerBackend(Protocol):
     def secrets(self) -> Store[SecretRecord]: ...
     @property
     def variables(self) -> Store[VariableRecord]: ...
+    @property
+    def values(self) -> ValueStore: ...
     @property
     def is_available(self) -> bool:
         """Whether the backend is connected."""

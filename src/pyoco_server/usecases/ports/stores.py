@@ -3,7 +3,7 @@
 Every method may raise `NatsUnavailable`: the store did not reply in time, and the outcome is unknown.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Generic, NewType, Protocol, TypeVar
 
 from msgspec import Struct
@@ -90,7 +90,7 @@ class Feed(Protocol[T]):
         """Total time the feed was stale; changes in that time arrived late."""
         ...
 
-    def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[T]]:
+    def follow(self, position: FeedPosition | None) -> AsyncGenerator[FeedBatch[T], None]:
         """Changes after `position` (None: everything), without end. Retries after store failures."""
         ...
 

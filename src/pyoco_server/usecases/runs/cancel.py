@@ -23,7 +23,8 @@ from pyoco_server.usecases.audit_trail import AuditTrail
 from pyoco_server.usecases.auth import Caller, may_see
 from pyoco_server.usecases.concurrency import wait_at_most
 from pyoco_server.usecases.consistency import OwnWrites, change_run
-from pyoco_server.usecases.ports.runs import JobQueue, RunStore
+from pyoco_server.usecases.ports.queues import JobQueue
+from pyoco_server.usecases.ports.runs import RunStore
 from pyoco_server.usecases.ports.stores import Change, Clock, Versioned
 
 log = get_logger(__name__)

@@ -11,7 +11,8 @@ from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.audit_trail import AuditTrail
 from pyoco_server.usecases.auth import Caller, may_see
 from pyoco_server.usecases.consistency import MAX_TRIES
-from pyoco_server.usecases.ports.runs import JobQueue, RunIndex, RunStore, TaskLogs, UndeliverableJobs
+from pyoco_server.usecases.ports.queues import JobQueue, UndeliverableJobs
+from pyoco_server.usecases.ports.runs import RunIndex, RunStore, TaskLogs
 from pyoco_server.usecases.ports.stores import WrongRevision
 from pyoco_server.usecases.stats.count import CountedEnds
 

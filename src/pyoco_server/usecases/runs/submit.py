@@ -28,7 +28,8 @@ from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.consistency import claim_once
 from pyoco_server.usecases.fleet import ListWorkers
 from pyoco_server.usecases.limits.gate import LimitGate
-from pyoco_server.usecases.ports.runs import ClaimStore, JobQueue, RunStore
+from pyoco_server.usecases.ports.queues import JobQueue
+from pyoco_server.usecases.ports.runs import ClaimStore, RunStore
 from pyoco_server.usecases.ports.stores import Clock, Revision, Versioned, WrongRevision
 
 log = get_logger(__name__)

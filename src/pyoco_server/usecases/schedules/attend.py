@@ -181,7 +181,8 @@ class AttendSchedule:
                 log.debug(
                     "page of ticks is filed already", action="schedule.filed", schedule=key, page=number
                 )
-        changed = replace(change(part.schedule), covered_by=covered_by, timer_follows=0)
+        changed = change(part.schedule)
+        changed = replace(changed, covered_by=covered_by, timer_follows=_timer_of(stored, changed))
         written = await self._update(key, changed, stored.revision)
         self._measure(part.schedule, changed)
         return written
@@ -274,6 +275,14 @@ class AttendSchedule:
             self._meter.ticked(
                 tick.status.value, tick.count, late_sec if tick.started_id and not tick.manual else None
             )
+
+
+def _timer_of(stored: Versioned[Schedule], changed: Schedule) -> int:
+    """The revision that the timer of the next tick follows; 0: it is still to be set.
+
+    The end of a run, for example, changes no tick: the timer that is set stays the right one.
+    """
+    return (stored.value.timer_follows or stored.revision) if changed.is_settled else 0
 
 
 # Beside the requests: fire timers, and find schedules that stand still. Nothing here has to happen in time

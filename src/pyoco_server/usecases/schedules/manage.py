@@ -39,7 +39,8 @@ from pyoco_server.logs import get_logger
 from pyoco_server.usecases.audit_trail import AuditTrail
 from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.consistency import claim_once
-from pyoco_server.usecases.ports.runs import ClaimStore, JobQueue, Timers
+from pyoco_server.usecases.ports.queues import JobQueue
+from pyoco_server.usecases.ports.runs import ClaimStore, Timers
 from pyoco_server.usecases.ports.stores import Clock, Store, Versioned, WrongRevision
 from pyoco_server.usecases.schedules.attend import MAX_TRIES, TIMER, AttendSchedule, ChangeSchedule
 from pyoco_server.usecases.schedules.start import StartScheduled

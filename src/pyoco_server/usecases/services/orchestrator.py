@@ -110,7 +110,7 @@ class Orchestrate:
         for change in changes:
             run = change.value
             if run is None or run.execution_id is None or not is_execution_id(run.execution_id):
-                continue  # a snapshot says what its writer likes; only an id may become part of a subject
+                continue  # a snapshot may contain anything; only an id may become part of a subject
             if self._live.heard(run) and self._lease.is_held and not self._is_history(run):
                 self._want(run.execution_id).runs[run.run_id] = fact_of(run)
 

@@ -84,7 +84,7 @@ class ExpireRun:
         except Unreadable as damage:
             log.warning("run snapshot is damaged", action="run.unreadable", run_id=run_id, exc_info=damage)
             return
-        if found is None:  # it was removed while nobody looked, and the mark of that is gone too
+        if found is None:  # it was removed unnoticed, and its marker is gone too
             self._index.forget(run_id)
         elif found.value.status.is_terminal:
             await self._counted.require(found)

@@ -14,25 +14,22 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from pyoco_server.domain import codec
+from pyoco_server.domain.dead_letters import DeadLetter, DlqReason
 from pyoco_server.domain.inputs import is_run_id, is_tag
 from pyoco_server.domain.runs.changes import Expire, GiveUp, Refusal, decide
-from pyoco_server.domain.runs.jobs import DeadLetter, DlqReason, Job, job_of_next_try
+from pyoco_server.domain.runs.jobs import Job, job_of_next_try
 from pyoco_server.domain.runs.model import FailureKind, RunSnapshot, RunStatus
 from pyoco_server.errors import InvalidJob, NatsUnavailable, OrphanRunSuspected
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.consistency import change_run, queue_next_try
-from pyoco_server.usecases.ports.runs import (
-    DeadLetters,
-    DeadLetterStore,
+from pyoco_server.usecases.ports.queues import (
     JobQueue,
     QueuedJob,
     QueuedMessage,
-    RunIndex,
-    RunStore,
-    Timers,
     UndeliverableJob,
     UndeliverableJobs,
 )
+from pyoco_server.usecases.ports.runs import DeadLetters, DeadLetterStore, RunIndex, RunStore, Timers
 from pyoco_server.usecases.ports.stores import Change, Clock, Revision, Versioned, WrongRevision
 
 # Max deliveries: end runs whose job has used up its deliveries. The order makes a crash at any point
@@ -245,7 +242,7 @@ class SweepRuns:
 
     async def _end(self, run_id: str, seen: _Seen) -> None:
         current = await self._runs.get(run_id)
-        if current is None:  # it was removed while nobody looked, and the mark of that is gone too
+        if current is None:  # it was removed unnoticed, and its marker is gone too
             self._index.forget(run_id)
             return
         if current.revision != seen.revision:

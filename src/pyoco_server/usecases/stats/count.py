@@ -1,4 +1,4 @@
-"""Count ended runs: one gateway follows the run bucket and adds each end to its minute and its hour.
+"""Count ended runs: one gateway reads the run bucket and adds each end to its minute and its hour.
 
 An end is counted exactly once, although gateways die and two may count for a moment:
 
@@ -9,7 +9,7 @@ An end is counted exactly once, although gateways die and two may count for a mo
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from pyoco_server.domain.codec import Unreadable
@@ -20,9 +20,11 @@ from pyoco_server.domain.stats.records import (
     RunEnd,
     StatsRecord,
     begun,
+    by_record,
+    counted_end,
+    end_of,
     ended_at,
     reached,
-    records_of,
     with_ends,
 )
 from pyoco_server.errors import NatsUnavailable, NotCountedYet
@@ -56,6 +58,15 @@ LASTS_SEC = 10.0
 """Lease timeout before another gateway counts."""
 
 
+def ends_in(changes: Iterable[Change[RunSnapshot]]) -> list[Change[RunEnd]]:
+    """Of what a gateway reads anyway, what is counted."""
+    return [
+        Change(change.key, change.revision, end_of(change.value), None, change.stored_at)
+        for change in changes
+        if change.value is not None and change.value.status.is_terminal
+    ]
+
+
 class _Read:
     """Ends that are read and not counted, up to a revision."""
 
@@ -75,8 +86,7 @@ class _Read:
             return
         self.is_news = True
         if self.position.counts(end, change.revision, change.stored_at):
-            at = ended_at(end, change.stored_at)
-            self.ends.append(CountedEnd(change.revision, at, end))
+            self.ends.append(counted_end(change.revision, ended_at(end, change.stored_at), end))
 
 
 class StatsMeter(Protocol):
@@ -138,15 +148,11 @@ class CountEnds:
 
     async def turn(self, read: _Read) -> CountPosition:
         """Add the ends to their records, then move the position."""
-        now = self._clock()
-        by_record: dict[str, list[CountedEnd]] = {}
-        for end in read.ends:
-            for key in records_of(end, now):
-                by_record.setdefault(key, []).append(end)
-        keys = list(by_record)
+        records = by_record(read.ends, self._clock())
+        keys = list(records)
         for start in range(0, len(keys), RECORDS_AT_ONCE):
             some = keys[start : start + RECORDS_AT_ONCE]
-            await asyncio.gather(*(self._add(key, by_record[key], read) for key in some))
+            await asyncio.gather(*(self._add(key, records[key], read) for key in some))
         after = reached(read.position, read.revision, read.stored_at)
         await self._move(after)
         if read.ends:

@@ -110,7 +110,7 @@ export function GraphPage({ id }: { id: string }) {
           <h2>{t("run.view.graph")}</h2>
         </header>
         <GraphView
-          {...picture(definition, null, (kind) => t(`node.kind.${kind}`), t("edge.failure"))}
+          {...picture(definition, null, (kind) => t(`node.kind.${kind}`), t("edge.failure"), t("edge.undo"))}
           label={t("execution.graph", { n: Object.keys(definition.nodes).length })}
           selected={selected}
           onSelect={(node) => refine({ ...place.value.query, node: node === selected ? undefined : node })}

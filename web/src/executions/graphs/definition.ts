@@ -1,11 +1,11 @@
 /** Graphs as they were registered, and the picture of one. */
-import type { Execution, Graph, NodeStatus } from "../../api/client";
+import type { Execution, Graph, NodeState, NodeStatus } from "../../api/client";
 import type { StateEdge, StateNode } from "../../drawing/GraphView";
 import type { GraphFrame } from "../../drawing/layout";
 import type { IconName } from "../../ui/icons";
 import type { ExecutionLook } from "../../ui/Status";
 
-export type NodeKind = "task" | "wait" | "fork" | "join";
+export type NodeKind = "task" | "wait" | "sleep" | "repeat" | "fork" | "join";
 
 export interface NodeDefinition {
   type: NodeKind;
@@ -13,9 +13,15 @@ export interface NodeDefinition {
   tag?: string;
   external?: boolean;
   params?: Record<string, unknown>;
+  /** The task that a repeat repeats. */
+  node?: Pick<NodeDefinition, "flow" | "params">;
   prompt?: string;
   policy?: string;
   min_success?: number;
+  /** The node that undoes it. */
+  undo?: string;
+  for_sec?: number | string;
+  until?: number | string;
 }
 
 export interface EdgeDefinition {
@@ -33,14 +39,16 @@ export interface Definition {
 }
 
 export function definitionOf(graph: Pick<Graph, "definition">): Definition {
-  const told = graph.definition as unknown as Definition;
-  return { ...told, edges: told.edges ?? [] };
+  const definition = graph.definition as unknown as Definition;
+  return { ...definition, edges: definition.edges ?? [] };
 }
 
 export const KIND_ICONS: Record<NodeKind | "external", IconName | null> = {
   task: null,
   external: "outside",
   wait: "person",
+  sleep: "waiting",
+  repeat: "again",
   fork: "fork",
   join: "join",
 };
@@ -54,6 +62,11 @@ export function kindOf(node: NodeDefinition | undefined): KindName {
 /** An idle worker is another thing than a node that nothing has come to. */
 export function lookOf(status: NodeStatus): ExecutionLook {
   return status === "IDLE" ? "UNREACHED" : status;
+}
+
+/** A node that sleeps goes on by itself. */
+export function isAsking(node: Pick<NodeState, "status" | "wake_at">): boolean {
+  return node.status === "WAITING" && node.wake_at === null;
 }
 
 const FATES: Record<string, NonNullable<StateEdge["fate"]>> = {
@@ -78,15 +91,16 @@ export function picture(
   state: Pick<Execution, "nodes" | "edges"> | null,
   kindName: (kind: KindName) => string,
   failureLabel: string,
+  undoLabel = "",
 ): Picture {
   const nodes = Object.entries(definition.nodes).map(([id, node]): StateNode => {
     const kind = kindOf(node);
     const icon = KIND_ICONS[kind];
-    const told = state?.nodes[id];
+    const known = state?.nodes[id];
     return {
       id,
       label: id,
-      state: state === null ? null : told ? lookOf(told.status) : "UNREACHED",
+      state: state === null ? null : known ? lookOf(known.status) : "UNREACHED",
       ...(icon ? { kind: { icon, name: kindName(kind) }, extra: KIND_WIDTH } : {}),
     };
   });
@@ -102,10 +116,15 @@ export function picture(
       ...(label ? { label: shortCondition(label), title: label } : {}),
     };
   });
-  return { nodes, edges, frames: framesOf(definition) };
+  const undos = Object.entries(definition.nodes).flatMap(([id, node]): StateEdge[] => {
+    if (node.undo === undefined) return [];
+    const fate = state?.nodes[node.undo]?.undoes == null ? "open" : "taken";
+    return [{ from: id, to: node.undo, key: `undo ${id}`, fate, isFailure: true, label: undoLabel }];
+  });
+  return { nodes, edges: [...edges, ...undos], frames: framesOf(definition) };
 }
 
-/** `nodes.approve.output.ok == true` is long, and says where it stands anyway. */
+/** `nodes.approve.output.ok == true` is long, and its place in the graph shows the rest. */
 export function shortCondition(text: string): string {
   return text.replaceAll(/\bnodes\.([\w-]+)\.output\b/g, "$1");
 }
@@ -163,7 +182,7 @@ export function idIn(text: string): string {
 /** How the next problem begins; a problem may have a semicolon of its own. */
 const PROBLEM = /; (?=node |nodes |edges? |edges\[|id |top level|there (?:is|are) |and \d+ more)/;
 
-/** `graph x: one; two` as a list: the server says all that is wrong at once. */
+/** `graph x: one; two` as a list: the server reports all problems at once. */
 export function problemsIn(detail: string): string[] {
   return detail
     .replace(/^graph [A-Za-z0-9_-]*:? ?/, "")

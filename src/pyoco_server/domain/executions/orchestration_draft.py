@@ -1,0 +1,167 @@
+"""The draft of a reaction: the state with the events so far, and what nodes of every kind do to it."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pyoco_server.domain.cel.values import Allowance
+from pyoco_server.domain.executions import events as e, interpolation
+from pyoco_server.domain.executions.branches import Branches, Judgements, KnownNodes
+from pyoco_server.domain.executions.decide import fail, marked
+from pyoco_server.domain.executions.evolve import evolve
+from pyoco_server.domain.executions.graphs import Graph, GraphNode, NodeType
+from pyoco_server.domain.executions.model import (
+    MAX_HELD_BYTES,
+    Execution,
+    NodeState,
+    NodeStatus,
+    json_size,
+    too_large,
+)
+from pyoco_server.domain.executions.records import RunFact, run_id_of
+from pyoco_server.domain.secrets.references import References
+
+MAX_RENDERED: Final = 8 * 1024 * 1024
+"""Limit of rendered params per reaction in bytes; remaining nodes start in the next one."""
+
+
+class Draft:
+    def __init__(
+        self,
+        state: Execution,
+        graph: Graph,
+        runs: Mapping[str, RunFact | None],
+        now: float,
+        grace_sec: float,
+        allowance: Allowance | None = None,
+    ) -> None:
+        self.state = state
+        """The state after all events so far."""
+        self.graph = graph
+        self.runs = runs
+        self.now = now
+        self.grace_sec = grace_sec
+        self.events: list[e.Payload] = []
+        self.started: set[str] = set()
+        """Runs of attempts started by this commit, which cannot have been dispatched."""
+        self.abandoned: dict[str, str] = {}
+        """Runs of attempts ended by this commit that may still be active, with the reason."""
+        self.timers: list[float] = []
+        self.rendered: set[str] = set()
+        """Runs with verified params."""
+        self.has_more = False
+        """More nodes to start than one reaction may render."""
+        self._rendered_bytes = 0
+        self._seen: tuple[Execution, Branches] | None = None
+        self._allowance = allowance
+        self._judgements = Judgements(allowance)
+
+    def emit(self, *payloads: e.Payload) -> None:
+        for payload in marked(self.graph, payloads):
+            event = e.Event(
+                sequence=self.state.version + 1,
+                execution_id=self.state.execution_id,
+                occurred_at=self.now,
+                actor=e.ORCHESTRATOR,
+                payload=payload,
+            )
+            after = evolve(self.state, event)
+            assert after is not None  # noqa: S101 - there was a state
+            self.state = after
+            self.events.append(payload)
+
+    def branches(self) -> Branches:
+        if self._seen is None or self._seen[0] is not self.state:
+            self._seen = self.state, Branches(self.state, self.graph, self._judgements)
+        return self._seen[1]
+
+    def nodes(self, *statuses: NodeStatus) -> list[tuple[str, NodeState]]:
+        return [(node_id, node) for node_id, node in self.state.nodes.items() if node.status in statuses]
+
+    def plain_nodes(self, *statuses: NodeStatus) -> list[tuple[str, NodeState]]:
+        """Without undo nodes, which nothing stops."""
+        return [found for found in self.nodes(*statuses) if found[0] not in self.graph.undoes]
+
+    @property
+    def has_live_nodes(self) -> bool:
+        """Undo nodes do not count: they begin when all others have ended."""
+        undoes = self.graph.undoes
+        return any(node.status.is_live for name, node in self.state.nodes.items() if name not in undoes)
+
+    def is_due(self, at: float | None) -> bool:
+        """Whether a time has passed; if not, the reaction is repeated then."""
+        if at is None:
+            return False
+        if at > self.now:
+            self.timers.append(at)
+        return at <= self.now
+
+    def fact(self, node_id: str, node: NodeState) -> tuple[bool, RunFact | None]:
+        """Whether the node's run is known, and its facts. Only for runs that we dispatched."""
+        if node.run_id is None or not self.is_run(node_id, node) or node.run_id not in self.runs:
+            return False, None
+        return True, self.runs[node.run_id]
+
+    def is_run(self, node_id: str, node: NodeState) -> bool:
+        """Whether we dispatched the run; an external worker may report any run id."""
+        if node.run_id is None or self.graph.nodes[node_id].work.flow is None:
+            return False
+        return node.run_id == run_id_of(self.state.execution_id, node_id, node.attempt, node.iteration)
+
+    def abandon(self, node_id: str, node: NodeState, reason: str) -> None:
+        if node.run_id is not None and self.is_run(node_id, node):
+            self.abandoned[node.run_id] = reason
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the remaining rendering has to wait for the next reaction."""
+        self.has_more = self.has_more or self._rendered_bytes >= MAX_RENDERED
+        return self._rendered_bytes >= MAX_RENDERED
+
+    def render(self, value: Any) -> Any:
+        """Raises TemplateFailed."""
+        return self._render(value).value
+
+    def render_params(self, node_id: str) -> tuple[dict[str, Any], References | None]:
+        """And where they name secrets and variables. Raises TemplateFailed."""
+        spec = self.graph.nodes[node_id]
+        iteration = self.iteration(node_id)
+        rendered = self._render(spec.work.params, {} if iteration is None else {"iteration": iteration})
+        return rendered.value, rendered.references or None
+
+    def iteration(self, node_id: str) -> int | None:
+        """Of a repeat."""
+        is_repeat = self.graph.nodes[node_id].type is NodeType.REPEAT
+        return (self.state.nodes[node_id].iteration or 1) if is_repeat else None
+
+    @property
+    def allowance(self) -> Allowance | None:
+        return self._allowance
+
+    def _render(self, value: Any, local: Mapping[str, Any] | None = None) -> interpolation.Rendered:
+        rendered = interpolation.rendered(
+            value, input=self.state.input, nodes=KnownNodes(self.state), local=local
+        )
+        self._rendered_bytes += rendered.size
+        if self._allowance is not None:
+            self._allowance.take(rendered.size // interpolation.BYTES_PER_STEP)
+        return rendered
+
+
+def fail_at_start(draft: Draft, node_id: str, error: e.Failure) -> None:
+    """Fail without retry: the graph or its input is invalid."""
+    draft.emit(e.NodeStarted(node_id=node_id, attempt=draft.state.nodes[node_id].attempt + 1))
+    fail_begun(draft, node_id, error)
+
+
+def fail_begun(draft: Draft, node_id: str, error: e.Failure) -> None:
+    node, spec = draft.state.nodes[node_id], draft.graph.nodes[node_id]
+    draft.emit(*fail(node_id, node, spec, error, draft.now, is_final=True))
+
+
+def succeed(draft: Draft, node_id: str, node: NodeState, spec: GraphNode, output: Any) -> None:
+    """With an output that the execution has no room for, the node fails; another attempt would not help."""
+    if draft.state.held_bytes + json_size(output) <= MAX_HELD_BYTES:
+        draft.emit(e.NodeSucceeded(node_id=node_id, output=output))
+        return
+    error = e.Failure(too_large(draft.state), "EXECUTION_TOO_LARGE")
+    draft.emit(*fail(node_id, node, spec, error, draft.now, is_final=True))

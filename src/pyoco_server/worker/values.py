@@ -1,0 +1,145 @@
+"""Large values of a run on their way from its executor to the store.
+
+An executor writes a value to a file, in a directory of its worker; the worker stores it in pieces. So neither
+ever holds it, however large it is.
+"""
+
+import asyncio
+import fcntl
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from msgspec.structs import replace
+
+from pyoco_server.domain.large_values import JSON, Place, owned_by_run, reference_to
+from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress, Job, ValueFile
+from pyoco_server.domain.runs.model import Reusable
+from pyoco_server.domain.values import bounded_warnings
+from pyoco_server.errors import NatsUnavailable
+from pyoco_server.logs import get_logger
+from pyoco_server.usecases.ports.runs import WorkerBackend
+from pyoco_server.worker.run_log import REFUSED_PATIENCE_SEC, store_answers
+
+log = get_logger(__name__)
+
+CHUNK_BYTES = 128 * 1024
+RETRY_SEC = 0.5
+LOCK = "lock"
+_PREFIX = "pyoco-values-"
+
+
+@contextmanager
+def values_directory() -> Iterator[str]:
+    """For one worker process. What a killed one has left is removed by the next on this machine."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        _remove_left(left)
+    path, lock = _locked_directory()
+    try:
+        yield str(path)
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        lock.close()
+
+
+def _locked_directory() -> tuple[Path, BinaryIO]:
+    """Another worker that starts now may remove a directory before it is locked: then a new one is made."""
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        with suppress(FileNotFoundError):
+            lock = (path / LOCK).open("wb")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if (path / LOCK).exists():
+                return path, lock
+            lock.close()
+
+
+def _remove_left(directory: Path) -> None:
+    """Its worker holds the lock. A pid would not do: containers that share a disk have their own."""
+    try:
+        with (directory / LOCK).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(directory, ignore_errors=True)
+    except OSError as error:  # it is locked, of another user, or has no lock yet
+        log.debug("kept a directory of values", action="value.kept", exc_info=error)
+
+
+class StoreValues:
+    """Stores what a flow has returned, and puts references in place of it."""
+
+    def __init__(self, backend: WorkerBackend, patience_sec: float = REFUSED_PATIENCE_SEC) -> None:
+        self._backend = backend
+        self._patience_sec = patience_sec
+
+    async def __call__(self, job: Job, outcome: FlowOutcome) -> FlowOutcome:
+        """Waits for NATS, as the end of the run does."""
+        try:
+            if outcome.ending is not Ending.COMPLETED:
+                return replace(outcome, files=())
+            for file in outcome.files:
+                reference = await self._stored(job, file)
+                if reference is None:
+                    return _without_result(outcome, file)
+                outcome = _with_reference(outcome, file, reference)
+            return replace(outcome, files=())
+        finally:
+            _remove(outcome.files)
+
+    async def _stored(self, job: Job, file: ValueFile) -> dict[str, Any] | None:
+        """None: NATS answers, but refuses it."""
+        refused_for = 0.0
+        values, owner = self._backend.values, owned_by_run(job.run_id)
+        while refused_for < self._patience_sec:
+            try:
+                return reference_to(await values.put(job.tenant_id, owner, JSON, _chunks(file.path)))
+            except NatsUnavailable as error:
+                log.warning("large value not stored yet", action="value.delayed", exc_info=error)
+                refused_for += RETRY_SEC if await store_answers(self._backend, job.run_id) else 0.0
+                await asyncio.sleep(RETRY_SEC)
+            except OSError:
+                log.exception("file of a large value is gone", action="value.lost")
+                return None
+        log.error("large value could not be stored", action="value.lost", **NatsUnavailable().ids)
+        return None
+
+
+def _remove(files: Sequence[ValueFile]) -> None:
+    for file in files:
+        with suppress(OSError):
+            Path(file.path).unlink()
+
+
+async def _chunks(path: str) -> AsyncIterator[bytes]:
+    with await asyncio.to_thread(Path(path).open, "rb") as file:
+        while chunk := await asyncio.to_thread(partial(file.read, CHUNK_BYTES)):
+            yield chunk
+
+
+def _with_reference(outcome: FlowOutcome, file: ValueFile, reference: dict[str, Any]) -> FlowOutcome:
+    """In the result, and in the record of the task that returned it."""
+    result = {**(outcome.result or {}), file.task: reference}
+    places: list[Place] = [("result", file.task)]
+    progress = outcome.progress
+    record = progress.task_records.get(file.task)
+    if record is not None:
+        places.append(("task_records", file.task, "output"))
+        progress = _with_output(progress, file.task, reference)
+    return replace(outcome, result=result, progress=progress, values=(*outcome.values, *places))
+
+
+def _with_output(progress: FlowProgress, task: str, reference: dict[str, Any]) -> FlowProgress:
+    """A retry from the failed tasks does not keep it: its worker would need the value itself."""
+    record = replace(progress.task_records[task], output=reference, reusable=Reusable.NOT_EXACT)
+    return replace(progress, task_records={**progress.task_records, task: record})
+
+
+def _without_result(outcome: FlowOutcome, file: ValueFile) -> FlowOutcome:
+    text = f"task {file.task!r} returned {file.size:,} bytes of JSON, which could not be stored"
+    warnings = bounded_warnings([text, *outcome.warnings])
+    return replace(
+        outcome, result=None, result_truncated=True, values=(), files=outcome.files, warnings=warnings
+    )
