@@ -1,5 +1,6 @@
 """Priorities, pauses and the list of queues over HTTP."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from pyoco_server.domain.fleet import FEATURES, LANES, SHARES
 from pyoco_server.domain.queues import Lane, Turns
 from pyoco_server.domain.runs.model import Priority
 from pyoco_server.memory import MemoryGatewayBackend, open_memory_gateway_backend
+from pyoco_server.usecases.ports.stores import FeedBatch, FeedPosition
 from support.builders import a_worker
 from support.gateway import memory_gateway, new_key, new_memory_gateway
 from support.waiting import until
@@ -239,3 +241,49 @@ async def test_tenants_count_their_own_runs_and_have_lanes_in_order() -> None:
         assert (record.value.tenants, set(record.value.lanes)) == (("one", "other"), {"high", "t1", "t1low"})
         assert (await http.get("/queues")).status_code == 401
         assert (await http.post("/queues/default/pause")).status_code == 401
+
+
+class Behind:
+    """A backend with a feed that shows nothing before it is let go."""
+
+    stale_sec = 0.0
+    missed_sec = 0.0
+
+    def __init__(self, backend: MemoryGatewayBackend, feed: str) -> None:
+        self._backend = backend
+        self._feed = feed
+        self.go = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return self if name == self._feed else getattr(self._backend, name)
+
+    async def follow(self, position: FeedPosition | None) -> AsyncIterator[FeedBatch[Any]]:
+        await self.go.wait()
+        async for batch in getattr(self._backend, self._feed).follow(position):
+            yield batch
+
+
+FEEDS = ["run_feed", "worker_feed", "flow_feed", "queue_feed", "limit_feed", "limit_holder_feed"]
+
+
+@pytest.mark.parametrize("feed", FEEDS)
+async def test_no_queue_is_listed_before_everything_about_queues_was_read(feed: str) -> None:
+    async with new_memory_gateway() as (http, backend):
+        await http.post("/queues/night/pause", json={"reason": "maintenance"})
+        behind: Any = Behind(backend, feed)
+        async with memory_gateway(behind) as second:
+            answer = await second.get("/queues")
+            assert (answer.status_code, (await second.get("/ready")).status_code) == (503, 503)
+            behind.go.set()
+            answer = await until(lambda: second.get("/queues"), lambda answer: answer.status_code == 200)
+            assert [queue["paused"]["reason"] for queue in answer.json()["items"]] == ["maintenance"]
+
+
+async def test_the_audit_of_a_resume_names_the_pause_that_the_gateway_has_not_read_yet() -> None:
+    async with new_memory_gateway() as (http, backend):
+        await http.post("/queues/night/pause", json={"reason": "maintenance"})
+        behind: Any = Behind(backend, "queue_feed")
+        async with memory_gateway(behind) as second:
+            assert (await second.post("/queues/night/resume")).status_code == 200
+        answer = await http.get("/audit", params={"action": "queue.resume"})
+        assert [record["before"]["reason"] for record in answer.json()["items"]] == ["maintenance"]

@@ -82,6 +82,7 @@ class FollowWorkers:
             if batch.is_reset:
                 self.records.clear()
                 self._seen_at.clear()
+                self.is_caught_up = False
             for change in batch.changes:
                 self._take(change)
             self.is_caught_up = self.is_caught_up or batch.is_caught_up

@@ -41,6 +41,8 @@ class FollowQueues:
     def __init__(self, feed: Feed[QueueRecord]) -> None:
         self._feed = feed
         self.records: dict[str, QueueRecord] = {}
+        self.is_caught_up = False
+        """Whether all pauses that existed at the start are known."""
 
     def of(self, tag: str) -> QueueRecord:
         return self.records.get(tag) or QueueRecord(tag=tag)
@@ -49,11 +51,13 @@ class FollowQueues:
         async for batch in self._feed.follow(None):
             if batch.is_reset:
                 self.records.clear()
+                self.is_caught_up = False
             for change in batch.changes:
                 if change.value is None:
                     self.records.pop(change.key, None)
                 else:
                     self.records[change.key] = change.value
+            self.is_caught_up = self.is_caught_up or batch.is_caught_up
 
 
 class ChooseLane:
@@ -162,23 +166,22 @@ class PauseQueue:
             since = now if known is None else known.since
             return replace(record, paused=Pause(since=since, reason=reason, until=until))
 
-        before = self._followed.of(tag).pause_at(now)
-        record = await self._change(tag, paused)
+        before, record = await self._change(tag, paused)
         if record.paused is not None:
             await hold(self._lanes, record, record.paused)
         log.info("queue paused", action="queue.paused", tag=tag, reason=reason, until=until)
-        await self._record(caller, "queue.pause", tag, before, record.paused)
+        await self._record(caller, "queue.pause", tag, before.pause_at(now), record.paused)
 
     async def resume(self, tag: str, caller: Caller) -> None:
         """No error if it is not paused."""
         require_tag(tag)
-        before = self._followed.of(tag).pause_at(self._clock())
-        record = await self._change(tag, lambda record: replace(record, paused=None))
+        before, record = await self._change(tag, lambda record: replace(record, paused=None))
         for lane in record.all_lanes():
             await self._lanes.resume(lane)
         log.info("queue resumed", action="queue.resumed", tag=tag)
-        if before is not None:
-            await self._record(caller, "queue.resume", tag, before, None)
+        ended = before.pause_at(self._clock())
+        if ended is not None:
+            await self._record(caller, "queue.resume", tag, ended, None)
 
     async def _record(
         self, caller: Caller, action: str, tag: str, before: Pause | None, after: Pause | None
@@ -186,10 +189,20 @@ class PauseQueue:
         states = [None if pause is None else asdict(pause) for pause in (before, after)]
         await self._trail.record(caller, action, ChangeTarget("queue", tag), *states)
 
-    async def _change(self, tag: str, change: Callable[[QueueRecord], QueueRecord]) -> QueueRecord:
-        changed = await change_record(self._records, tag, change)
+    async def _change(
+        self, tag: str, change: Callable[[QueueRecord], QueueRecord]
+    ) -> tuple[QueueRecord, QueueRecord]:
+        """The record that was stored, which the feed may not have shown yet, and the changed one."""
+        before = QueueRecord(tag=tag)
+
+        def decide(record: QueueRecord) -> QueueRecord:
+            nonlocal before
+            before = record
+            return change(record)
+
+        changed = await change_record(self._records, tag, decide)
         self._followed.records[tag] = changed
-        return changed
+        return before, changed
 
 
 async def hold(lanes: QueueLanes, record: QueueRecord, pause: Pause) -> None:

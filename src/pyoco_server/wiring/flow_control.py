@@ -32,15 +32,15 @@ class QueueLevel:
         by_tenant: bool,
     ) -> None:
         clock = backend.shared_clock
-        self._follow = FollowQueues(backend.queue_feed)
-        lanes = (backend.queues, self._follow, backend.lanes)
+        self.follow = FollowQueues(backend.queue_feed)
+        lanes = (backend.queues, self.follow, backend.lanes)
         self.choose_lane = ChooseLane(*lanes, workers, by_tenant=by_tenant)
         self.pause = PauseQueue(*lanes, clock, trail)
-        self.list = ListQueues(backend.run_index, self._follow, workers, own_writes, clock)
-        self._keep = KeepQueues(self._follow, backend.lanes, workers, clock)
+        self.list = ListQueues(backend.run_index, self.follow, workers, own_writes, clock)
+        self._keep = KeepQueues(self.follow, backend.lanes, workers, clock)
 
     def background(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        return {"follow-queues": self._follow.run, "keep-queues": self._keep.run}
+        return {"follow-queues": self.follow.run, "keep-queues": self._keep.run}
 
 
 class FlowLevel:

@@ -275,8 +275,14 @@ class RunLevel:
 
     @property
     def is_caught_up(self) -> bool:
-        followed = (self.follow, self.follow_workers, self.follow_flows, self.limits.follow)
-        return all(one.is_caught_up for one in followed)
+        pictures = (
+            self.follow,
+            self.follow_workers,
+            self.follow_flows,
+            self.queues.follow,
+            self.limits.follow,
+        )
+        return all(one.is_caught_up for one in pictures)
 
     @property
     def stale_sec(self) -> float:
