@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import random
+import statistics
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -11,6 +12,7 @@ from typing import Any
 
 import httpx2
 
+from end_to_end import submit, wait_for_completed
 from installation import Installation, installation
 from page import Figures, show, table
 from pyoco_server.config import NatsBackendConfig
@@ -20,6 +22,9 @@ from pyoco_server.usecases.consistency import change_run
 from pyoco_server.wiring import open_gateway_backend, open_worker_backend
 
 BATCH = 100
+ROUNDS = 2
+OTHERS = 20
+"""Limits of other flows."""
 RUN_SEC = (0.5, 1.5)
 """Long enough that the places, not the machine, limit how many runs there are; not all end at once."""
 
@@ -137,16 +142,53 @@ async def _rate(whole: Installation, per_sec: int, seconds: float) -> str:
         return f"{per_sec} per second: {reached:.2f} reached, smallest gap {1000 * min(gaps):.0f} ms"
 
 
+async def _limit_other_flows(http: httpx2.AsyncClient, limits: int) -> None:
+    for number in range(limits):
+        body = {"match": {"flow": f"other-{number}"}, "max_running": 1}
+        (await http.put(f"/limits/other-{number}", json=body)).raise_for_status()
+
+
 async def _submits(whole: Installation, runs: int, *, limits: int) -> float:
     """Seconds per submit, one after the other, of runs that no limit concerns."""
     async with httpx2.AsyncClient(base_url=whole.url, timeout=60) as http:
-        for number in range(limits):
-            body = {"match": {"flow": f"other-{number}"}, "max_running": 1}
-            (await http.put(f"/limits/other-{number}", json=body)).raise_for_status()
+        await _limit_other_flows(http, limits)
         began = time.perf_counter()
         for _ in range(runs):
             (await http.post("/runs", json={"flow_name": "tiny"})).raise_for_status()
         return (time.perf_counter() - began) / runs
+
+
+async def _prepare(whole: Installation, limits: int) -> None:
+    async with httpx2.AsyncClient(base_url=whole.url, timeout=60) as http:
+        await _limit_other_flows(http, limits)
+
+
+def _cpu_per_run(runs: int, *, limits: int) -> list[float]:
+    """Microseconds of all processes, for runs from submit to COMPLETED that no limit concerns."""
+    with installation("fast") as whole:
+        asyncio.run(_prepare(whole, limits))
+        whole.start_worker("worker")
+        found = []
+        for number in range(1, ROUNDS + 2):
+            before = sum(whole.cpu_seconds().values())
+            asyncio.run(submit(whole.port, runs, ["default"]))
+            wait_for_completed(whole.url, number * runs)
+            found.append((sum(whole.cpu_seconds().values()) - before) / runs * 1e6)
+        return found[1:]  # the first warms up
+
+
+def end_to_end(runs: int, times: int) -> str:
+    """In turns, each in an installation of its own."""
+    plain: list[float] = []
+    among: list[float] = []
+    for _ in range(times):
+        plain += _cpu_per_run(runs, limits=0)
+        among += _cpu_per_run(runs, limits=OTHERS)
+    without, beside = statistics.median(plain), statistics.median(among)
+    return (
+        f"CPU per run from submit to COMPLETED: {without:.0f} µs without limits, {beside:.0f} µs among "
+        f"{OTHERS} of other flows: {beside / without:.2f} ×"
+    )
 
 
 def measure(runs: int, seconds: float) -> Figures:
@@ -159,9 +201,12 @@ def measure(runs: int, seconds: float) -> Figures:
         rate = asyncio.run(_rate(whole, 20, seconds))
     with installation("fast") as whole:
         plain = [asyncio.run(_submits(whole, runs, limits=0)) for _ in range(3)]
-        among = [asyncio.run(_submits(whole, runs, limits=20)) for _ in range(3)]
-    cost = f"{1000 * min(plain):.2f} ms without limits, {1000 * min(among):.2f} ms among 20 of other flows"
+        among = [asyncio.run(_submits(whole, runs, limits=OTHERS)) for _ in range(3)]
+    cost = (
+        f"{1000 * min(plain):.2f} ms without limits, {1000 * min(among):.2f} ms among {OTHERS} of other flows"
+    )
     lines = [*table(head, rows), "", f"Rate: {rate}.", "", f"A submit that no limit concerns: {cost}."]
+    lines += ["", f"{end_to_end(2 * runs, 2)}."]
     return Figures(lines, [])
 
 
@@ -169,7 +214,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=1_000)
     parser.add_argument("--seconds", type=float, default=10, help="of the rate")
+    parser.add_argument("--end-to-end", type=int, metavar="TIMES", help="only the cost of a run, so often")
     chosen = parser.parse_args()
+    if chosen.end_to_end:
+        print(end_to_end(2 * chosen.runs, chosen.end_to_end))
+        return
     show(measure(chosen.runs, chosen.seconds))
 
 
