@@ -56,6 +56,28 @@ def test_a_flow_that_succeeds_gives_the_output_of_its_last_task(reports: Reports
     assert outcome.progress.tasks == dict.fromkeys(["numbers", "squares", "total"], "SUCCEEDED")
 
 
+def test_a_report_while_a_failure_is_recorded_does_not_cost_the_traceback(reports: Reports) -> None:
+    """The engine records the error first. It needs the text of the exception again for the traceback."""
+
+    class Broken(Exception):
+        texts = 0
+
+        def __str__(self) -> str:
+            self.texts += 1
+            if self.texts > 1 and not reports.progress:
+                flow_run.follow(reports)
+            return "broken"
+
+    @task
+    def breaks() -> None:
+        raise Broken
+
+    flow_run = FlowRun(Flow(name="f") >> breaks, RUN_ID, {})
+    record = flow_run.run().progress.task_records["breaks"]
+    assert (record.error, reports.progress[0].task_records["breaks"].traceback) == ("broken", None)
+    assert "raise Broken" in (record.traceback or "")
+
+
 def test_the_record_of_a_task_has_inputs_output_and_duration(reports: Reports) -> None:
     record = run(flows.chain(), reports, {"n": 2}).progress.task_records["squares"]
     assert (record.state, record.inputs, record.output) == ("SUCCEEDED", {"numbers": [1, 2]}, [1, 4])

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy, deepcopy
-from operator import is_
+from operator import attrgetter, is_
 from pathlib import Path
 from typing import Any
 
@@ -322,6 +322,9 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
         )
 
 
+_fields_of = attrgetter(
+    "state", "started_at", "ended_at", "duration_ms", "inputs", "output", "error", "traceback", "artifacts"
+)
 _UNCHANGEABLE = frozenset({type(None), bool, int, float, str})
 
 
@@ -353,7 +356,8 @@ class _Records:
         if name in self.kept:
             return self.kept[name]
         record = self._context.ensure_task_record(name)
-        key = (record.state, record.started_at, record.ended_at, record.inputs, record.output, record.error)
+        # All of it: the engine fills in a record field by field, and another task may report in between.
+        key = _fields_of(record)
         known = self._known.get(name)
         if known is None or not all(map(is_, key, known[0])):
             known = self._known[name] = (key, self._converted(name, record))
