@@ -46,6 +46,11 @@ def seconds_until_completed(whole: Installation, runs: int, started: float, pati
     return time.time() - started
 
 
+def costs(before: dict[str, float], after: dict[str, float], runs: int) -> str:
+    found = {name: (after[name] - before.get(name, 0.0)) / runs * 1e6 for name in after}
+    return "CPU µs per run: " + "  ".join(f"{name} {cost:.0f}" for name, cost in found.items() if cost >= 1)
+
+
 def measure(runs: int) -> bool:
     with installation("fast") as whole:
         rate = submit(whole, runs // PARTS, tag="nobody")
@@ -60,13 +65,17 @@ def measure(runs: int) -> bool:
         left_sec = due_at - time.time()
         assert left_sec > 0, f"the runs were due {-left_sec:.0f} s before all were submitted"
         time.sleep(left_sec)
+        began = whole.cpu_seconds()
         of_delayed = seconds_until_completed(whole, runs, due_at, patience_sec)
         print(f"  delayed: all of them ran within {of_delayed:.1f} s of their time", end=" ")
         print(f"({runs / of_delayed:,.0f}/s)", flush=True)
+        between = whole.cpu_seconds()
+        print(f"    {costs(began, between, runs)}")
         whole.start_worker("second", "--tags", "plain")
         of_plain = seconds_until_completed(whole, 2 * runs, time.time(), patience_sec)
         print(f"  plain: all of them ran in {of_plain:.1f} s ({runs / of_plain:,.0f}/s)", end="; ")
         print(f"the delay adds {of_delayed - of_plain:+.1f} s", flush=True)
+        print(f"    {costs(between, whole.cpu_seconds(), runs)}")
     return ratio >= MIN_RATIO and of_delayed - of_plain <= MAX_EXTRA_SEC
 
 
