@@ -20,32 +20,27 @@ from msgspec import Meta
 
 from pyoco_server.environment import KEY_BYTES, is_loopback, keys_in, secret_variable
 from pyoco_server.errors import ConfigError
+from pyoco_server.setting_types import (
+    ApiPrefix,
+    Bytes,
+    Count,
+    Days,
+    EnvNames,
+    HeaderName,
+    Host,
+    Hosts,
+    Modules,
+    Name,
+    PortOrNone,
+    Seconds,
+    SecondsOrNever,
+    Subject,
+    Tags,
+)
 
 ENV_PREFIX = "PYOCO_"
 EVENTS_ENV_PREFIX = "AX_"
 """Prefix of the workflow event settings, whose names come from an earlier system."""
-
-MAX_SECONDS = 9e9
-"""JetStream stores durations as nanoseconds in 64 bits, so `inf` is not possible."""
-Seconds = Annotated[float, Meta(gt=0, le=MAX_SECONDS)]
-SecondsOrNever = Annotated[float, Meta(ge=0, le=MAX_SECONDS)]
-Count = Annotated[int, Meta(ge=1)]
-Bytes = Annotated[int, Meta(ge=1)]
-Subject = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$")]
-"""A subject prefix: tokens without wildcards, because messages are published under it."""
-ApiPrefix = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_$-]+(\.[A-Za-z0-9_$-]+)*$")]
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+$")]
-"""A stream or bucket name: JetStream allows no dots, wildcards or spaces."""
-Modules = Annotated[str, Meta(pattern=r"^\s*([A-Za-z_][\w.]*\s*(,\s*[A-Za-z_][\w.]*\s*)*)?$")]
-"""Names of Python modules or packages, separated by commas."""
-EnvNames = Annotated[str, Meta(pattern=r"^\s*([A-Za-z_]\w*\s*(,\s*[A-Za-z_]\w*\s*)*)?$")]
-"""Names of environment variables, separated by commas."""
-Tags = Annotated[str, Meta(pattern=r"^\s*([A-Za-z0-9_-]{1,64}\s*(,\s*[A-Za-z0-9_-]{1,64}\s*)*)?$")]
-Hosts = Annotated[str, Meta(pattern=r"^[A-Za-z0-9.,:_\[\] -]*$")]
-PortOrNone = Annotated[int, Meta(ge=0, le=65_535)]
-Host = Annotated[str, Meta(pattern=r"^[A-Za-z0-9.:_\[\]-]+$")]
-Days = Annotated[int, Meta(ge=1, le=36_500)]
-HeaderName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")]
 
 
 def _secret() -> Any:
@@ -82,6 +77,8 @@ class NatsBackendConfig:
     jetstream_api_prefix: ApiPrefix = "$JS.API"
     """Subject prefix of the JetStream API; differs if the streams are in another account."""
     jetstream_replicas: Annotated[int, Meta(ge=1, le=5)] = 1
+    jetstream_timeout_sec: Seconds = 2.0
+    """How long to wait for a reply of NATS."""
 
     # Lists, watchers and history
     read_model_path: str = ""

@@ -28,7 +28,7 @@ from pyoco_server.usecases.auth import (
 )
 from pyoco_server.wiring import EmbeddedNats, JetStreamBackend, new_api_key, new_salt, open_backend
 from support.gateway import gateway as http_gateway
-from support.nats_server import free_port
+from support.nats_server import free_port, patient_timeout_sec
 from support.waiting import PATIENCE_SEC, until
 
 PROMISE_SEC = 1.0
@@ -46,7 +46,9 @@ def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedNats]:
 
 @pytest.fixture
 def config(nats: EmbeddedNats) -> NatsBackendConfig:
-    return NatsBackendConfig(nats_url=nats.url, auth_kv_bucket=f"auth_{uuid4().hex}")
+    return NatsBackendConfig(
+        nats_url=nats.url, auth_kv_bucket=f"auth_{uuid4().hex}", jetstream_timeout_sec=patient_timeout_sec()
+    )
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import msgspec
 import pytest
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.wiring import EmbeddedNats, open_events, open_gateway_backend
+from pyoco_server.wiring import EmbeddedNats, open_events
 from pyoco_server.wiring.gateway import Tuning
 from support.events import ACTION, URL, a_template, define, lines_of, put
 from support.gateway import gateway
@@ -28,8 +27,7 @@ def patient(config: NatsBackendConfig) -> AbstractAsyncContextManager[httpx2.Asy
 
     The thousand clients share the gateway's loop here, and may keep it from reading answers for seconds.
     """
-    opened = partial(open_gateway_backend, config, request_timeout_sec=30.0)
-    return gateway(config, opened, tuning=Tuning(event_repeat_sec=30.0))
+    return gateway(replace(config, jetstream_timeout_sec=30.0), tuning=Tuning(event_repeat_sec=30.0))
 
 
 @pytest.fixture

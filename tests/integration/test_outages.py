@@ -19,7 +19,7 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.runs.model import RunSnapshot
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.jetstream.connection import RECONNECT_WAIT_SEC, NatsConnection
-from pyoco_server.wiring import EmbeddedNats, JetStreamBackend, open_backend, open_gateway_backend
+from pyoco_server.wiring import EmbeddedNats, JetStreamBackend, open_backend
 from pyoco_server.wiring.gateway import Tuning
 from pyoco_server.wiring.worker import WorkerName, open_thread_worker
 from support import flows, printing_flows
@@ -67,10 +67,9 @@ async def test_a_submit_without_nats_is_refused_soon_and_leaves_nothing(own_nats
 
 async def test_a_submit_while_nats_stands_still_is_refused_and_taken_back(own_nats: EmbeddedNats) -> None:
     """The write is in the server's socket when it is refused; the server will carry it out later."""
-    config = unique_config(own_nats.url)
-    # Not with the patience of other tests: the request is given up before the connection is.
-    opened = partial(open_gateway_backend, config)
-    async with gateway(config, opened) as client, open_backend(config, "test") as backend:
+    # Not with the patience of other tests: the request times out before the connection does.
+    config = unique_config(own_nats.url, jetstream_timeout_sec=2.0)
+    async with gateway(config) as client, open_backend(config, "test") as backend:
         freeze(own_nats.pid)
         try:
             answer = await post(client)

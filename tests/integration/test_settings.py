@@ -4,6 +4,8 @@ Those that need more than a gateway, a worker and a NATS are named by the tests 
 """
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,12 +16,14 @@ import pytest
 from pyoco_server import ensure_resources
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.fleet import WorkerRecord, WorkerState
+from pyoco_server.errors import NatsUnavailable
 from pyoco_server.usecases.api_keys import IssueApiKey
-from pyoco_server.wiring import new_api_key, new_salt, open_backend
+from pyoco_server.wiring import EmbeddedNats, new_api_key, new_salt, open_backend
 from support import flows
 from support.gateway import gateway
 from support.installation import environment
-from support.nats_server import dead_letters, raw_nats, stored_run
+from support.nats_server import dead_letters, raw_nats, stored_run, unique_config
+from support.programs import freeze
 from support.waiting import PATIENCE_SEC, until
 from support.wheels import a_wheel, wheel_name
 from support.workers import entered, worker
@@ -184,6 +188,19 @@ async def test_a_silent_worker_is_disconnected_when_it_is_set(config: NatsBacken
 
         await until(states, lambda found: found == ["DISCONNECTED"])
         assert time.monotonic() - began < SOON_SEC
+
+
+async def test_a_request_to_nats_waits_as_long_as_it_is_set(own_nats: EmbeddedNats) -> None:
+    """PYOCO_JETSTREAM_TIMEOUT_SEC"""
+    config = unique_config(own_nats.url)
+    patient, impatient = (from_env(config, PYOCO_JETSTREAM_TIMEOUT_SEC=text) for text in ("600", "0.05"))
+    async with open_backend(patient, "patient") as waiting, open_backend(impatient, "impatient") as leaving:
+        freeze(own_nats.pid)
+        asked = asyncio.create_task(waiting.runs.get("missing"))
+        with pytest.raises(NatsUnavailable, match="timed out"):
+            await leaving.runs.get("missing")
+        os.kill(own_nats.pid, signal.SIGCONT)
+        assert await asked is None
 
 
 async def test_keys_are_asked_for_as_it_is_set(config: NatsBackendConfig) -> None:

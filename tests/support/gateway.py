@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import httpx2
@@ -12,14 +12,11 @@ from fastapi import FastAPI
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.auth import ApiKey, Grant, new_record, record_key
 from pyoco_server.http_api import create_app
-from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC
 from pyoco_server.memory import MemoryGatewayBackend, open_memory_gateway_backend
 from pyoco_server.read_model.executions import SqliteExecutionIndex
 from pyoco_server.read_model.runs import SqliteRunIndex
 from pyoco_server.usecases.ports.runs import ApiKeyStore
-from pyoco_server.wiring import open_gateway_backend
 from support.builders import NOW
-from support.waiting import load_factor
 
 
 @cache
@@ -47,9 +44,7 @@ async def running(app: FastAPI) -> AsyncIterator[httpx2.AsyncClient]:
 async def gateway(
     config: NatsBackendConfig, open_backend: OpenBackend | None = None, **given: Any
 ) -> AsyncIterator[httpx2.AsyncClient]:
-    """On a busy machine it waits longer for NATS before it answers 503."""
-    patient = partial(open_gateway_backend, config, request_timeout_sec=REQUEST_TIMEOUT_SEC * load_factor())
-    async with running(create_app(config, open_backend=open_backend or patient, **given)) as client:
+    async with running(create_app(config, open_backend=open_backend, **given)) as client:
         yield client
 
 

@@ -15,7 +15,7 @@ from nats.js.errors import NotFoundError
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.jetstream.streams import resources
 from pyoco_server.processes import free_port as free_port_on
-from support.waiting import patience_sec
+from support.waiting import load_factor, patience_sec
 
 SIDE_BY_SIDE = 8
 """Processes of tests at once, at the most."""
@@ -35,11 +35,17 @@ _NAMED = ("_bucket", "_stream", "_subject_prefix")
 """How the settings end that name something in JetStream."""
 
 
+def patient_timeout_sec() -> float:
+    """For a reply of NATS, where a test is about something else. By default it is 2 s."""
+    return 5.0 * load_factor()
+
+
 def unique_config(url: str, **changes: Any) -> NatsBackendConfig:
     """Settings under which nothing has a name that another test uses."""
     unique = secrets.token_hex(4)
     names: dict[str, Any] = {
         "nats_url": url,
+        "jetstream_timeout_sec": patient_timeout_sec(),
         "run_heartbeat_interval_sec": 0.1,
         "worker_heartbeat_interval_sec": 0.2,
     }

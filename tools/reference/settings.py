@@ -7,7 +7,8 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from msgspec import Meta
 
-from pyoco_server.config import MAX_SECONDS, NatsBackendConfig, env_name
+from pyoco_server.config import NatsBackendConfig, env_name
+from pyoco_server.setting_types import MAX_SECONDS
 from tools.reference.tables import Row, code, rewritten
 
 _KINDS = {int: "whole number", float: "seconds", str: "text", bool: "`true`, `false`"}

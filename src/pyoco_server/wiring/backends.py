@@ -26,7 +26,7 @@ from pyoco_server.jetstream import admin
 from pyoco_server.jetstream.access import access_of
 from pyoco_server.jetstream.admin import NatsReport, inspect
 from pyoco_server.jetstream.auth import JetStreamApiKeys
-from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC, NatsConnection
+from pyoco_server.jetstream.connection import NatsConnection
 from pyoco_server.jetstream.consumers import ensure_consumer
 from pyoco_server.jetstream.dead_letters import DlqStream
 from pyoco_server.jetstream.events import ListedKvStore
@@ -60,7 +60,6 @@ async def connected(
     name: str,
     *,
     patiently: bool,
-    request_timeout_sec: float = REQUEST_TIMEOUT_SEC,
 ) -> AsyncIterator[NatsConnection]:
     """Patiently: it waits for a NATS that is not there yet. Otherwise raises NatsUnavailable."""
     connection = NatsConnection(
@@ -68,7 +67,7 @@ async def connected(
         name,
         config.jetstream_api_prefix,
         access=access_of(config),
-        request_timeout_sec=request_timeout_sec,
+        request_timeout_sec=config.jetstream_timeout_sec,
     )
     await connection.open(patiently=patiently)
     try:
@@ -87,10 +86,8 @@ class GatewayConnections:
 
 
 @asynccontextmanager
-async def gateway_connections(
-    config: NatsBackendConfig, request_timeout_sec: float
-) -> AsyncIterator[GatewayConnections]:
-    connect = partial(connected, config, patiently=True, request_timeout_sec=request_timeout_sec)
+async def gateway_connections(config: NatsBackendConfig) -> AsyncIterator[GatewayConnections]:
+    connect = partial(connected, config, patiently=True)
     async with (
         connect("pyoco-server") as requests,
         connect("pyoco-server feeds") as feeds,

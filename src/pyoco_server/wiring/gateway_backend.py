@@ -37,7 +37,7 @@ from pyoco_server.domain.stats.records import (
     decode_stats,
 )
 from pyoco_server.event_adapters import AuditFile, EventFiles, GoogleChat
-from pyoco_server.jetstream.connection import REQUEST_TIMEOUT_SEC, NatsConnection
+from pyoco_server.jetstream.connection import NatsConnection
 from pyoco_server.jetstream.consumers import JetStreamLanes
 from pyoco_server.jetstream.dead_letters import LetterFeed
 from pyoco_server.jetstream.events import (
@@ -359,12 +359,10 @@ class JetStreamGatewayBackend(JetStreamRunLevel, JetStreamExecutionLevel):
 
 
 @asynccontextmanager
-async def open_gateway_backend(
-    config: NatsBackendConfig, *, request_timeout_sec: float = REQUEST_TIMEOUT_SEC
-) -> AsyncIterator[JetStreamGatewayBackend]:
+async def open_gateway_backend(config: NatsBackendConfig) -> AsyncIterator[JetStreamGatewayBackend]:
     """What a gateway needs; it waits for a NATS that is not there yet."""
     async with (
-        gateway_connections(config, request_timeout_sec) as connections,
+        gateway_connections(config) as connections,
         open_run_level(connections, config) as runs,  # first: it makes the streams and buckets of all levels
         open_execution_level(connections, config) as executions,
     ):
