@@ -266,13 +266,15 @@ async def test_a_backfill_starts_what_was_not_started(gateway: TimedGateway) -> 
         ({"from": NOW - 60, "to": NOW + 60}, "to: must not be in the future"),
         ({"from": NOW - 60, "to": NOW - 61}, "to: must not be before from"),
         ({"from": NOW - 60 * 1_001, "to": NOW}, "1,002 ticks; at most 1,000 are allowed"),
+        ({"from": 0, "to": NOW}, "30,000,001 ticks; at most 1,000 are allowed"),
+        ({"from": "1969-12-31T00:00:00Z", "to": NOW}, "must be from 1970 to 9999"),
     ],
 )
 async def test_a_backfill_has_limits(gateway: TimedGateway, body: dict[str, Any], problem: str) -> None:
     await gateway.put(cron="* * * * *")
     answer = await gateway.client.post("/schedules/nightly/backfill", json=body)
     assert answer.status_code == 422
-    assert problem in answer.json()["detail"]
+    assert problem in answer.text
 
 
 async def revision_of(gateway: TimedGateway) -> int:
@@ -366,12 +368,15 @@ async def test_a_preview_starts_at_starts_at(gateway: TimedGateway) -> None:
         ({"cron": "61 * * * *"}, "minute '61'"),
         ({"cron": "* * * * *", "every_sec": 5}, "give exactly one"),
         ({"cron": None}, "give exactly one"),
+        ({"timezone": ""}, "timezone: '' is not an IANA time zone"),
         ({"timezone": "Europe/Berlim"}, "did you mean 'Europe/Berlin'?"),
         ({"target": {"graph": "nothing"}}, "graph 'nothing' is not registered"),
         ({"target": {"template": "nothing"}}, "there is no template 'nothing'"),
         ({"target": {"flow": "f", "tag": "a b"}}, "tag 'a b'"),
         ({"starts_at": "2027-01-01T00:00:00"}, "must have an offset"),
         ({"starts_at": "tomorrow"}, "must be Unix seconds or RFC 3339"),
+        ({"starts_at": 253_402_300_799, "timezone": "Asia/Tokyo"}, "no tick lies between"),
+        ({"ends_at": "9999-12-31T23:00:00-02:00"}, "must be from 1970 to 9999"),
         ({"ends_at": NOW - 5}, "ends_at: is over"),
         ({"overlap": "wait"}, "overlap"),
         ({"crom": "x"}, "did you mean 'cron'?"),
