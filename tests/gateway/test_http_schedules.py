@@ -143,6 +143,29 @@ async def test_a_trigger_starts_a_run_now(gateway: TimedGateway) -> None:
     assert len({tick["run_id"] for tick in ticks}) == 2
 
 
+async def test_a_trigger_is_answered_although_many_ticks_were_recorded_meanwhile(
+    gateway: TimedGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own is in a page of the history by then."""
+    await gateway.put()
+    store, writes = gateway.backend.schedules, 0
+    update = store.update
+
+    async def overtaken(*args: Any) -> Any:
+        nonlocal writes
+        writes += 1
+        if writes == 2:  # the trigger is stored; its gateway is slow to note that the run was placed
+            for number in (PAGE + 8, PAGE + 9):
+                gateway.clock.now = NOW + 60 * number
+                await gateway.has_ticks(number + 1)
+        return await update(*args)
+
+    monkeypatch.setattr(store, "update", overtaken)
+    answer = await gateway.client.post("/schedules/nightly/trigger")
+    assert answer.status_code == 200, answer.text
+    assert (await run_of(gateway, answer.json()["run_id"]))["schedule_id"] == "nightly"
+
+
 async def test_a_trigger_with_a_known_key_starts_nothing(gateway: TimedGateway) -> None:
     await gateway.put(overlap="allow", catch_up="all")
     send = partial(gateway.client.post, "/schedules/nightly/trigger")
@@ -312,16 +335,21 @@ async def test_the_history_has_pages(gateway: TimedGateway) -> None:
     for second in range(4, 101, 4):
         gateway.clock.now = NOW + second
         await until(gateway.schedule, partial(has_ticked, at=gateway.clock.now))
+    await gateway.client.post("/schedules/nightly/pause")
+    gateway.clock.now = NOW + 105  # the pause is one more record
     seen: list[float] = []
     cursor = None
     while True:
         params = {"limit": 30, **({"cursor": cursor} if cursor else {})}
         page = (await gateway.client.get("/schedules/nightly/ticks", params=params)).json()
+        assert len(page["items"]) <= 30
         seen += [tick["due_at"] - NOW for tick in page["items"]]
         cursor = page["next_cursor"]
         if cursor is None:
             break
-    assert seen == [float(second) for second in range(100, 0, -1)]
+    assert seen == [float(second) for second in range(101, 0, -1)]
+    newest = (await gateway.client.get("/schedules/nightly/ticks?limit=1")).json()
+    assert ([tick.get("count") for tick in newest["items"]], bool(newest["next_cursor"])) == ([5], True)
 
 
 async def test_a_nats_that_cannot_keep_time_refuses_a_schedule(
