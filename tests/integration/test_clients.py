@@ -440,7 +440,8 @@ async def test_errors_have_a_type_and_the_servers_words(kind: Any, config: NatsB
                 await call
             assert (caught.value.status, caught.value.err_id) == (status, err_id)
             assert caught.value.detail
-            assert caught.value.advice
+            assert caught.value.advice == error.advice
+            assert "[{" not in str(caught.value)
             assert type(caught.value).__name__ == error.__name__
 
 
