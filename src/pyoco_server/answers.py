@@ -20,7 +20,13 @@ from pyoco_server.domain.events.views import EVENT_ANSWERS
 from pyoco_server.domain.executions.branches import EdgeState
 from pyoco_server.domain.executions.events import Actor
 from pyoco_server.domain.executions.model import Execution, NodeState, Phase
-from pyoco_server.domain.executions.records import ExecutionSummary, GraphRecord, GraphSummary, Wait
+from pyoco_server.domain.executions.records import (
+    ExecutionSummary,
+    GraphPreview,
+    GraphRecord,
+    GraphSummary,
+    Wait,
+)
 from pyoco_server.domain.fleet import WorkerRecord
 from pyoco_server.domain.flows import FLOW_ANSWERS
 from pyoco_server.domain.limits.views import LIMIT_ANSWERS
@@ -33,7 +39,7 @@ from pyoco_server.domain.secrets.model import SECRET_ANSWERS
 from pyoco_server.domain.stats.series import STATS_ANSWERS
 from pyoco_server.domain.wheels import Actor as WheelActor, WheelEvent
 
-__all__ = ["GraphRecord", "GraphSummary", "LogLine", "RunSummary", "WheelEvent"]
+__all__ = ["GraphPreview", "GraphRecord", "GraphSummary", "LogLine", "RunSummary", "WheelEvent"]
 """Types of the domain that are answers as they are."""
 
 

@@ -164,7 +164,9 @@ def test_the_thin_command_has_schedules(installed: dict[str, str], server: str, 
     assert answer("schedules", "ticks", "nightly", "-q").strip() == run_id
     assert answer("schedules", "resume", "nightly", "-q") == "nightly\n"
     period = ("2026-01-01T00:00+09:00", "2026-01-02T00:00+09:00")
-    assert len(json.loads(answer("schedules", "backfill", "nightly", *period, "--dry-run"))["items"]) == 1
+    backfill = ("schedules", "backfill", "nightly", *period, "--dry-run")
+    assert len(json.loads(answer(*backfill))["items"]) == 1
+    assert "02:30:00+09:00" in answer(*backfill, "--output", "table")
     assert answer("schedules", "list", "--output", "table").splitlines()[1].split()[0] == "nightly"
     assert json.loads(answer("schedules", "delete", "nightly"))["deleted"]
     nightly.write_text('{"target": {"flow": "sample"}, "cron": "30 25 * * *"}')

@@ -76,6 +76,21 @@ async def test_the_same_content_keeps_its_version_and_other_content_is_the_next(
     assert (back.status_code, back.json()["version"]) == (201, 3)
 
 
+async def test_a_preview_is_what_would_be_stored(gateway: RunningGateway) -> None:
+    client = gateway.client
+    preview = (await client.post("/graphs/preview", content=YAML, headers=AS_YAML)).json()
+    assert (await client.get("/graphs/close")).status_code == 404
+    await client.put("/graphs/close", json=DEFINITION)
+    stored = (await client.get("/graphs/close")).json()
+    assert (preview["definition"], preview["sha256"]) == (stored["definition"], stored["sha256"])
+    nameless = (await client.post("/graphs/preview", json=flow_graph("f"))).json()
+    assert nameless["definition"]["id"] == "preview"
+    for body, problem in ((flow_graph("f", id="a b"), "graph id 'a b'"), ({"nodes": {}}, "nodes")):
+        refused = await client.post("/graphs/preview", json=body)
+        assert refused.status_code == 422
+        assert problem in refused.text
+
+
 async def test_every_version_can_be_read_and_never_changes(gateway: RunningGateway) -> None:
     for number in range(1, 5):
         await gateway.client.put("/graphs/g", json=flow_graph(f"f{number}"))

@@ -126,6 +126,7 @@ def test_a1_the_routes_that_this_file_knows_are_all_there_are() -> None:
         ("GET", "/waits"),
         ("GET", "/schedules"),
         ("POST", "/schedules/preview"),
+        ("POST", "/graphs/preview"),
         ("PUT", "/schedules/{schedule_id}"),
         *routes_of_schedules(),
         ("GET", "/audit"),

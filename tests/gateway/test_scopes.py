@@ -71,7 +71,7 @@ def scope_of(method: str, path: str) -> Scope:
     """What a key may do, in general. A route that wants another scope needs a line here."""
     if path.startswith(("/api-keys", "/audit")):
         return Scope.ADMIN
-    if method == "get" or path == "/schedules/preview":
+    if method == "get" or path in ("/schedules/preview", "/graphs/preview"):
         return Scope.READ
     if method == "post" and path in STARTING:
         return Scope.SUBMIT

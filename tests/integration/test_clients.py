@@ -287,7 +287,9 @@ async def test_flows_have_settings(kind: Any, config: NatsBackendConfig) -> None
 
 @both
 async def test_definitions_are_applied_once(kind: Any, config: NatsBackendConfig, tmp_path: Path) -> None:
-    graph = {"nodes": {"a": {"type": "task", "flow": "tiny"}}}
+    task = {"type": "task", "flow": "tiny", "timeout_sec": 60}
+    wait = {"type": "wait", "on_timeout": "fail"}  # a default, which is not stored
+    graph = {"nodes": {"a": task, "ask": wait}, "edges": [{"from": "a", "to": "ask"}]}
     step = {"id": "one", "action": "close", "trigger_kind": "scheduled"}
     retry = {"max_attempts": 3}
     target = {"flow": "tiny", "retry": retry}
@@ -322,6 +324,24 @@ async def test_definitions_are_applied_once(kind: Any, config: NatsBackendConfig
         fields = (await client.call("apply", changed))["fields"]
         assert set(fields) == {"target", "cron", "every_sec", "starts_at"}
         assert (await client.call("schedules.get", "by-flow"))["target"]["retry"]["max_attempts"] == 4
+
+
+@both
+@pytest.mark.parametrize(
+    ("folder", "body", "problem"),
+    [
+        ("schedules", {"target": {"flow": "f"}, "crno": "@daily"}, "did you mean 'cron'"),
+        ("schedules", {"target": {"flow": "f"}, "cron": "0 0 30 2 *"}, "never matches"),
+        ("graphs", {"nodes": {"a": {"type": "tsak", "flow": "f"}}}, "tsak"),
+    ],
+)
+async def test_a_definition_that_cannot_be_applied_is_refused_without_writing_too(
+    kind: Any, config: NatsBackendConfig, folder: str, body: dict[str, Any], problem: str
+) -> None:
+    async with served(kind, config) as client:
+        for dry_run in (True, False):
+            with pytest.raises(InvalidRequest, match=problem):
+                await client.call("apply", Document(folder, "bad", body, Path("bad.json")), dry_run=dry_run)
 
 
 # `run`
@@ -440,7 +460,8 @@ async def test_errors_have_a_type_and_the_servers_words(kind: Any, config: NatsB
                 await call
             assert (caught.value.status, caught.value.err_id) == (status, err_id)
             assert caught.value.detail
-            assert caught.value.advice
+            assert caught.value.advice == error.advice
+            assert "[{" not in str(caught.value)
             assert type(caught.value).__name__ == error.__name__
 
 

@@ -32,6 +32,7 @@ from pyoco_server.domain.runs.model import FailureKind, Priority, RunRetry, RunS
 from pyoco_server.domain.stats.records import decode_count_position, decode_run_end
 from pyoco_server.engine.executors.pool import Prefetch
 from pyoco_server.errors import NatsUnavailable, PyocoServerError
+from pyoco_server.http_api.gateway import keep_running
 from pyoco_server.http_api.metrics import Metrics
 from pyoco_server.memory import (
     MemoryLanes,
@@ -744,12 +745,25 @@ class World:
             self._gateways[name] = gateway
             background = gateway.levels.background()
             work = [
-                asyncio.ensure_future(start()) for name, start in background.items() if name not in self.idle
+                asyncio.ensure_future(keep_running(name, partial(self._background, name, start)))
+                for name, start in background.items()
+                if name not in self.idle
             ]
             await self._death_of(process)
             for task in work:
                 task.add_done_callback(_look_at)
             await asyncio.sleep(self.chance.uniform(0.1, 5.0))
+
+    async def _background(self, name: str, start: Callable[[], Awaitable[None]]) -> None:
+        """Background work of a gateway may fail because of NATS, and for no other reason."""
+        try:
+            await start()
+        except NatsUnavailable:
+            self.count(f"restart {name}")
+            raise
+        except Exception as error:
+            self.problems.append(f"{name} failed: {error!r}")
+            raise
 
     async def _new_gateway(self, process: Process, backend: Any) -> Gateway:
         levels = Levels(

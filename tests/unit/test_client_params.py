@@ -131,3 +131,12 @@ def test_a_directory_without_definitions_is_refused(tmp_path: Path) -> None:
     for directory in (tmp_path, tmp_path / "missing"):
         with pytest.raises(ValueError, match="nothing to apply; expected flows/"):
             documents_in(directory, (".yaml",), lambda _: {})
+
+
+def test_two_definitions_with_one_id_are_refused(tmp_path: Path) -> None:
+    """The order of the files would decide which one is applied."""
+    (tmp_path / "schedules").mkdir()
+    for name, text in (("a.yaml", "{}"), ("b.yaml", "id: a")):
+        (tmp_path / "schedules" / name).write_text(text)
+    with pytest.raises(ValueError, match=r"schedule a is defined in .*\.yaml, too"):
+        documents_in(tmp_path, (".yaml",), lambda path: read_document(path, str(path)))

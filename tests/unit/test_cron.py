@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from itertools import islice, takewhile
 from pathlib import Path
+from time import process_time
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -107,6 +108,20 @@ def test_a_month_of_seconds_is_counted_at_once() -> None:
     first = datetime(2026, 6, 1, tzinfo=UTC).timestamp()
     assert timing.count(first, first + 30 * 86_400 - 1) == 30 * 86_400
     assert newest(timing, first, first + 30 * 86_400, 3)[-1] == first + 30 * 86_400
+
+
+@pytest.mark.parametrize("hours", ["*", "0-23"])
+def test_seconds_are_counted_as_quickly_as_days_also_where_clocks_change(hours: str) -> None:
+    """A pause of years, or a backfill since 1970, is counted while requests wait."""
+    zone, years = ZoneInfo("Europe/Berlin"), 3 * 365 * 86_400.0
+    first = datetime(2022, 1, 1, tzinfo=zone).timestamp()
+
+    def cost(cron: str) -> float:
+        began = process_time()
+        ZonedCron(parse_cron(cron), zone).count(first, first + years)
+        return process_time() - began
+
+    assert min(cost(f"* * {hours} * * *") for _ in range(3)) < 10 * min(cost("0 0 * * *") for _ in range(3))
 
 
 @pytest.mark.parametrize("macro", MACROS)

@@ -114,7 +114,7 @@ def ticks(
 ) -> None:
     """List what became of the ticks of a schedule, newest first."""
     page = client.schedules.ticks(schedule_id, cursor, limit)
-    zone = "UTC" if shown.output == "json" else client.schedules.get(schedule_id)["timezone"]
+    zone = _zone_of(schedule_id, shown, client)
     shown.page(page, _TICKS, texts.NO_TICKS, [_tick_row(tick, zone) for tick in page["items"]])
 
 
@@ -181,9 +181,9 @@ def backfill(
         Only print the ticks.
     """
     found = client.schedules.backfill(schedule_id, first, last, only_missing=not again, dry_run=dry_run)
-    shown.list(
-        found, [{"due": _local(tick["due_at"], "UTC")} for tick in found["items"]], _PREVIEW, texts.NO_TICKS
-    )
+    zone = _zone_of(schedule_id, shown, client)
+    rows = [{"due": _local(tick["due_at"], zone)} for tick in found["items"]]
+    shown.list(found, rows, _PREVIEW, texts.NO_TICKS)
 
 
 @app.command
@@ -250,6 +250,11 @@ def _tick_row(tick: Mapping[str, Any], zone: str) -> dict[str, Any]:
         "due": _local(tick["due_at"], zone),
         "started": tick.get("run_id") or tick.get("execution_id"),
     }
+
+
+def _zone_of(schedule_id: str, shown: Shown, client: Client) -> str:
+    """For tables; JSON has timestamps."""
+    return "UTC" if shown.output == "json" else client.schedules.get(schedule_id)["timezone"]
 
 
 def _local(timestamp: float, zone: str) -> str:

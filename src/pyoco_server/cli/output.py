@@ -21,6 +21,7 @@ from pyoco_server.cli import client_texts as texts
 from pyoco_server.cli.failures import fail, with_message
 from pyoco_server.errors import PyocoServerError
 from pyoco_server.http_client import PyocoHttpClient
+from pyoco_server.http_client.calls import text_of
 from pyoco_server.running_server import DATA_DIRECTORY, running_server
 
 ENTRIES = {kind.entry.err_id: kind.entry for kind in PyocoServerError.__subclasses__()}
@@ -56,7 +57,7 @@ def fail_http(response: httpx2.Response) -> NoReturn:
     except (ValueError, AttributeError):
         text = response.text[:500]
         fail(f"HTTP {response.status_code}: {text}", status=response.status_code, detail=text)
-    shown = detail if isinstance(detail, str) else "; ".join(_problem(item) for item in detail)
+    shown = text_of(detail)
     if code is not None:
         shown = f"{shown} ({code})"
     entry = ENTRIES.get(err_id)
@@ -64,10 +65,6 @@ def fail_http(response: httpx2.Response) -> NoReturn:
     advice = [texts.ADVICE[err_id]()] if err_id in texts.ADVICE else []
     facts = body if entry is None else {**body, "message": entry.en}
     fail(f"HTTP {response.status_code} {message}", *advice, **{**facts, "status": response.status_code})
-
-
-def _problem(item: Mapping[str, Any]) -> str:
-    return f"{'.'.join(map(str, item.get('loc', [])[1:]))}: {item.get('msg', '')}"
 
 
 def note(line: str) -> None:

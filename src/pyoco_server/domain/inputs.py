@@ -62,7 +62,7 @@ def unix_time(value: float | str) -> float:
     if not isinstance(value, str):
         return value
     try:
-        at = datetime.fromisoformat(value)
+        at = datetime.fromisoformat(value.upper())  # RFC 3339 allows `t` and `z`
     except ValueError as error:
         raise ValueError("must be Unix seconds or RFC 3339, e.g. 2026-12-01T02:00:00+09:00") from error
     if at.tzinfo is None:

@@ -168,7 +168,7 @@ class Gateway:
         background = self.levels.background()
         if isinstance(self._ask_who, Authenticate):
             background["record-key-uses"] = self._ask_who.uses.run
-        work = [asyncio.ensure_future(self._keep(name, start)) for name, start in background.items()]
+        work = [asyncio.ensure_future(keep_running(name, start)) for name, start in background.items()]
         self._opened.set()
         try:
             await self._stopping.wait()
@@ -177,27 +177,28 @@ class Gateway:
                 task.cancel()
             await asyncio.wait(work, timeout=self._connect_timeout_sec)
 
-    async def _keep(self, name: str, start: Callable[[], Awaitable[None]]) -> None:
-        """Without its background work a gateway would answer from old data: log the failure and restart it.
 
-        Work that fails time and again is started less and less often; once it has lasted, soon again.
-        """
-        loop = asyncio.get_running_loop()
-        pause = RETRY_SEC
-        while not self._stopping.is_set():
-            began = loop.time()
-            try:
-                await start()
-            except Exception:
-                log.exception(
-                    "background work failed; starting it again",
-                    action="gateway.background",
-                    task=name,
-                    pause_sec=pause,
-                )
-            has_lasted = loop.time() - began > MAX_RETRY_SEC
-            await asyncio.sleep(pause)
-            pause = RETRY_SEC if has_lasted else min(MAX_RETRY_SEC, pause * 2)
+async def keep_running(name: str, start: Callable[[], Awaitable[None]]) -> None:
+    """Without its background work a gateway would answer from old data: log the failure and restart it.
+
+    Work that fails time and again is started less and less often; once it has lasted, soon again.
+    """
+    loop = asyncio.get_running_loop()
+    pause = RETRY_SEC
+    while True:
+        began = loop.time()
+        try:
+            await start()
+        except Exception:
+            log.exception(
+                "background work failed; starting it again",
+                action="gateway.background",
+                task=name,
+                pause_sec=pause,
+            )
+        has_lasted = loop.time() - began > MAX_RETRY_SEC
+        await asyncio.sleep(pause)
+        pause = RETRY_SEC if has_lasted else min(MAX_RETRY_SEC, pause * 2)
 
 
 def gateway_of(request: Request) -> Gateway:

@@ -432,6 +432,14 @@ class GraphPage(TypedDict):
     next_cursor: str | None
 
 
+class GraphPreview(TypedDict):
+    """A graph as it would be stored."""
+
+    definition: dict[str, Any]
+    nodes: int
+    sha256: str
+
+
 class SkippedWheel(TypedDict):
     name: str
     reason: str

@@ -36,6 +36,7 @@ class PyocoError(Exception):
     """Id in the server's error catalogue."""
     detail: Any = None
     advice: str | None = None
+    """What to do about it."""
     run_id: str | None = None
     """The run, if the error concerns one that was submitted."""
 
@@ -61,6 +62,7 @@ PyocoError._kind = PyocoError  # noqa: SLF001 - its own
 class RequestRefused(PyocoError):
     """A response with an error status. Also an `httpx2.HTTPStatusError`, and httpx's if httpx is imported."""
 
+    advice = "Look for the error in the log of the server"
     response: "httpx2.Response"
     request: "httpx2.Request"
 
@@ -68,25 +70,37 @@ class RequestRefused(PyocoError):
 class InvalidRequest(PyocoError):
     """The request is not valid."""
 
+    advice = "Correct the request and try again"
+
 
 class NotAllowed(PyocoError):
     """The API key or token is missing or invalid, or does not allow this."""
+
+    advice = "Use an API key that allows it"
 
 
 class NotFound(PyocoError):
     """No such run, worker, wheel, graph, execution or definition."""
 
+    advice = "Check the name or id; what was deleted or has expired is not found"
+
 
 class RunNotFound(NotFound):
     """No such run."""
+
+    advice = "Check the run id; a run is removed when its retention is over"
 
 
 class Conflict(PyocoError):
     """The request conflicts with the current state."""
 
+    advice = "Read the current state before you try again"
+
 
 class ServerUnavailable(PyocoError):
     """No server was reached, or it is briefly unavailable. Unreachable servers have no `status`."""
+
+    advice = "Try again in a moment; if it lasts, see GET /ready and the log of the server"
 
 
 class RunError(PyocoError):
@@ -103,6 +117,8 @@ class RunFailed(RunError):
 
 class RunCancelled(RunError):
     """The run ended CANCELLED; `detail` is the reason."""
+
+    advice = "Submit it again if it was cancelled by mistake"
 
 
 class ResultNotStored(RunError):
@@ -132,14 +148,27 @@ def raise_refused(response: "httpx2.Response") -> NoReturn:
     shown = f"{status} {response.reason_phrase}".strip()
     kind = RunNotFound if err_id == RUN_NOT_FOUND else _KINDS.get(status) or _other(status)
     raise also(kind, RequestRefused, *_status_errors())(
-        f"{shown} for {response.request.method} {response.request.url}" + (f": {detail}" if detail else ""),
+        f"{shown} for {response.request.method} {response.request.url}"
+        + (f": {text_of(detail)}" if detail else ""),
         status=status,
         err_id=err_id,
         detail=detail,
-        advice=answer.get("advice") or answer.get("message"),
         response=response,
         _request=response.request,
     )
+
+
+def text_of(detail: Any) -> str:
+    """A `detail`: a text, or the problems of a body with their locations."""
+    if not isinstance(detail, list):
+        return str(detail)
+    return "; ".join(_problem(one) if isinstance(one, dict) else str(one) for one in detail)
+
+
+def _problem(item: Answer) -> str:
+    place = ".".join(map(str, item.get("loc", [])[1:]))
+    problem = str(item.get("msg", ""))
+    return f"{place}: {problem}" if place else problem
 
 
 def _other(status: int) -> type[PyocoError]:
@@ -305,7 +334,6 @@ def sendable(value: Any) -> Any:
             status=int(error.status),
             err_id=error.entry.err_id,
             detail=str(error),
-            advice=error.entry.en,
         ) from error
 
 

@@ -22,6 +22,7 @@ from pyoco_server.http_client.answers import (
     FlowDetails,
     FlowPage,
     GraphPage,
+    GraphPreview,
     GraphRecord,
     GraphSummary,
     Health,
@@ -195,6 +196,14 @@ class ClientCalls(RunCalls, AuditCalls, StatsCalls):
         )
         return summary
 
+    async def preview_graph(self, definition: str | bytes | Path | dict[str, Any]) -> GraphPreview:
+        """A graph as it would be stored. Raises InvalidRequest with all its problems."""
+        content, written_as = await self._session.blocking(partial(_graph_content, definition))
+        preview: GraphPreview = await self._call(
+            "POST", "/graphs/preview", content=content, headers={"Content-Type": written_as}
+        )
+        return preview
+
     async def get_graph(self, graph_id: str, version: int | None = None) -> GraphRecord:
         """The newest version, or `version`."""
         graph: GraphRecord = await self._call("GET", _graph(graph_id), params=given({"version": version}))
@@ -209,14 +218,25 @@ class ClientCalls(RunCalls, AuditCalls, StatsCalls):
         """Create or change what `document` describes. `documents_in` reads a directory of them.
 
         Answers its `kind` and `id`, the `change` (`create`, `change` or `none`) and the `fields` that differ.
-        With `dry_run`, nothing is written.
+        With `dry_run`, nothing is written. Raises InvalidRequest for a graph or schedule that makes no sense.
         """
         stored = await self._stored(document)
         fields = difference(document, stored)
+        if fields and document.kind in ("graphs", "schedules"):
+            fields = difference(await self._checked(document), stored)
         if fields and not dry_run:
             await self._put(document)
         change = "create" if stored is None else "change" if fields else "none"
         return {"kind": document.kind, "id": document.id, "change": change, "fields": fields}
+
+    async def _checked(self, document: Document) -> Document:
+        """A graph as it would be stored. What a schedule starts may be applied before it."""
+        if document.kind == "schedules":
+            await self.schedules.check(document.body)
+            return document
+        preview = await self.preview_graph({**document.body, "id": document.id})
+        definition = {key: value for key, value in preview["definition"].items() if key != "id"}
+        return document._replace(body=definition)
 
     async def _stored(self, document: Document) -> dict[str, Any] | None:
         found: dict[str, Any] | None
@@ -362,6 +382,7 @@ class PyocoHttpClient:
     download_value = blocking(ClientCalls.download_value)
     delete_wheel = blocking(ClientCalls.delete_wheel)
     put_graph = blocking(ClientCalls.put_graph)
+    preview_graph = blocking(ClientCalls.preview_graph)
     get_graph = blocking(ClientCalls.get_graph)
     list_graphs = blocking(ClientCalls.list_graphs)
     apply = blocking(ClientCalls.apply)

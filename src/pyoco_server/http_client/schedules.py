@@ -52,6 +52,10 @@ class AsyncSchedules(Calls):
         body = _timing(cron, every_sec, timezone, starts_at, ends_at) | {"target": {"flow": "preview"}}
         return await self._dict("POST", "/schedules/preview", params={"n": n}, json=body)
 
+    async def check(self, definition: dict[str, Any]) -> None:
+        """Raises InvalidRequest for a definition that `put` would refuse whatever exists."""
+        await self._dict("POST", "/schedules/preview", params={"n": 1}, json=definition)
+
     async def preview(self, schedule_id: str, n: int = 10) -> Answer:
         """The next ticks."""
         return await self._dict("GET", _path(schedule_id, "/preview"), params={"n": n})
@@ -108,6 +112,7 @@ class Schedules:
 
     put = blocking(AsyncSchedules.put)
     preview_unsaved = blocking(AsyncSchedules.preview_unsaved)
+    check = blocking(AsyncSchedules.check)
     preview = blocking(AsyncSchedules.preview)
     get = blocking(AsyncSchedules.get)
     list = blocking(AsyncSchedules.list)
@@ -355,6 +360,7 @@ def documents_in(
     Raises ValueError, which names the file or folder, if one would be overlooked.
     """
     found = list(_documents(directory, suffixes, read))
+    _require_one_each(found)
     for path in sorted(directory.iterdir() if directory.is_dir() else ()):
         is_overlooked = path.suffix in suffixes or any(one.suffix in suffixes for one in path.glob("*"))
         if path.name not in KINDS and not path.name.startswith(".") and is_overlooked:
@@ -363,6 +369,14 @@ def documents_in(
         folders = ", ".join(f"{kind}/*{suffixes[0]}" for kind in KINDS)
         raise ValueError(f"{directory}: nothing to apply; expected {folders}")
     return sorted(found, key=lambda one: (KINDS.index(one.kind), one.id))
+
+
+def _require_one_each(documents: Iterable[Document]) -> None:
+    known: dict[tuple[str, str], Path] = {}
+    for one in documents:
+        other = known.setdefault((one.kind, one.id), one.path)
+        if other != one.path:
+            raise ValueError(f"{one.path}: {one.kind[:-1]} {one.id} is defined in {other}, too")
 
 
 def _documents(

@@ -328,17 +328,19 @@ def _reachable(server: httpx2.URL) -> Iterator[None]:
 def unreachable(server: httpx2.URL, error: httpx2.TransportError) -> PyocoError:
     """Also a `GatewayUnreachable` and an error of httpx2, which older programs catch."""
     kind, message = GatewayUnreachable, f"no server answers at {server} ({type(error).__name__})"
+    advice = "Start a server with pyoco-server up, or correct the URL"
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
             kind = UntrustedCertificate
             message = f"the certificate of {server} is refused: {cause.verify_message}"
+            advice = "If you trust the server, set the certificate of its CA: SSL_CERT_FILE=ca.pem"
             break
         cause = cause.__cause__ or cause.__context__
     return also(ServerUnavailable, kind, type(error))(
         message,
         err_id=kind.entry.err_id,
         detail=message,
-        advice=kind.entry.en,
+        advice=advice,
         _request=vars(error).get("_request"),
     )

@@ -154,7 +154,9 @@ function parsed(text: string): ErrorText {
 function problems(detail: unknown): string {
   if (!Array.isArray(detail)) return "";
   return detail
-    .map((one: { loc?: unknown[]; msg?: string }) => `${(one.loc ?? []).slice(1).join(".")}: ${one.msg ?? ""}`)
+    .map((one: { loc?: unknown[]; msg?: string }) =>
+      [(one.loc ?? []).slice(1).join("."), one.msg].filter(Boolean).join(": "),
+    )
     .join("; ");
 }
 

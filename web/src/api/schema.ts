@@ -626,6 +626,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/graphs/preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Show a graph as it would be stored
+         * @description Nothing is stored. Formatting and defaults do not matter: graphs with the same `sha256` are equal.
+         */
+        post: operations["preview_graph_graphs_preview_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/graphs": {
         parameters: {
             query?: never;
@@ -2020,6 +2040,15 @@ export interface components {
          * @enum {unknown}
          */
         WorkerState: "DISCONNECTED" | "IDLE" | "RUNNING" | "STOPPED_GRACEFUL";
+        /**
+         * GraphPreview
+         * @description A graph as it would be stored.
+         */
+        GraphPreview: {
+            sha256: string;
+            nodes: number;
+            definition: Record<string, never>;
+        };
         /** GraphRecord */
         GraphRecord: {
             graph_id: string;
@@ -7022,6 +7051,118 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["GraphSummary"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    preview_graph_graphs_preview_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @description Same as in the path; optional */
+                    id?: string;
+                    nodes: Record<string, never>;
+                    edges?: {
+                        from: string;
+                        to: string;
+                        /**
+                         * @default success
+                         * @enum {unknown}
+                         */
+                        on?: "success" | "failure";
+                        /**
+                         * @description With on: failure: handle the failure, or fail the execution
+                         * @default continue
+                         * @enum {unknown}
+                         */
+                        then?: "continue" | "fail";
+                        /** @description Condition in CEL */
+                        when?: string;
+                    }[];
+                };
+                "application/yaml": {
+                    /** @description Same as in the path; optional */
+                    id?: string;
+                    nodes: Record<string, never>;
+                    edges?: {
+                        from: string;
+                        to: string;
+                        /**
+                         * @default success
+                         * @enum {unknown}
+                         */
+                        on?: "success" | "failure";
+                        /**
+                         * @description With on: failure: handle the failure, or fail the execution
+                         * @default continue
+                         * @enum {unknown}
+                         */
+                        then?: "continue" | "fail";
+                        /** @description Condition in CEL */
+                        when?: string;
+                    }[];
+                };
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GraphPreview"];
                 };
             };
             /** @description ERR-PYOCO-0014: api key required */

@@ -369,11 +369,33 @@ class Registration(Struct, frozen=True, kw_only=True):
     at: float
 
 
+class GraphPreview(Struct, frozen=True):
+    """A graph as it would be stored."""
+
+    sha256: str
+    """Digest of the definition, independent of formatting."""
+    nodes: int
+    definition: dict[str, Any]
+
+
+def preview_of(graph: Graph) -> GraphPreview:
+    definition = definition_of(graph)
+    return GraphPreview(_digest(_content(definition)), len(graph.nodes), definition)
+
+
+def _content(definition: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(definition, order="deterministic")
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
 def next_version(newest: GraphRecord | None, wanted: Registration) -> GraphRecord:
     """The record of `wanted`; `newest` itself if unchanged. Raises RequestTooLarge."""
     definition = definition_of(wanted.graph)
-    content = msgspec.json.encode(definition, order="deterministic")
-    sha256 = hashlib.sha256(content).hexdigest()
+    content = _content(definition)
+    sha256 = _digest(content)
     if newest is not None and newest.sha256 == sha256:
         return newest
     if len(content) > MAX_DEFINITION_BYTES:

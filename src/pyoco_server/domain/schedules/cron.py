@@ -136,14 +136,24 @@ class Cron(Struct, frozen=True):
             return time(next_hour, self.minutes[0], self.seconds[0])
         return None
 
-    def before(self, at: time) -> int:
-        """How many times of a day are before `at`."""
+    def between(self, low: datetime, high: datetime) -> int:
+        """How many matching times are in [low, high)."""
+        if low >= high:
+            return 0
+        dates = (low.date() + timedelta(days=n) for n in range((high.date() - low.date()).days))
+        full = sum(map(self.days.match, dates)) * self.per_day
+        return full - self._before(low) + self._before(high)
+
+    def _before(self, local: datetime) -> int:
+        """How many matching times of its day are before it."""
+        if not self.days.match(local.date()):
+            return 0
         per_minute = len(self.seconds)
-        found = bisect_left(self.hours, at.hour) * len(self.minutes) * per_minute
-        if at.hour in self.hours:
-            found += bisect_left(self.minutes, at.minute) * per_minute
-            if at.minute in self.minutes:
-                found += bisect_left(self.seconds, at.second)
+        found = bisect_left(self.hours, local.hour) * len(self.minutes) * per_minute
+        if local.hour in self.hours:
+            found += bisect_left(self.minutes, local.minute) * per_minute
+            if local.minute in self.minutes:
+                found += bisect_left(self.seconds, local.second)
         return found
 
 

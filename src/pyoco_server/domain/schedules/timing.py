@@ -6,7 +6,7 @@ a skipped time at the first instant after the gap, a repeated time at its first 
 """
 
 from collections.abc import Iterator
-from datetime import date, datetime, time, timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from itertools import takewhile
 from math import floor
@@ -20,6 +20,8 @@ from pyoco_server.domain.schedules.cron import Cron
 from pyoco_server.errors import InvalidRequest
 
 DAY_SEC = 86_400
+LAST_INSTANT = 253_370_764_799
+"""The end of the year 9998: in every time zone there is a next day."""
 _SECOND = timedelta(seconds=1)
 
 
@@ -67,6 +69,8 @@ class ZonedCron(Struct, frozen=True):
     zone: ZoneInfo
 
     def after(self, at: float) -> float | None:
+        if at > LAST_INSTANT:
+            return None
         whole = floor(at)
         found = self._fixed_after(whole) if self.cron.is_fixed else self._real_after(whole)
         return None if found is None else float(found)
@@ -91,31 +95,34 @@ class ZonedCron(Struct, frozen=True):
         return None
 
     def count(self, first: float, last: float) -> int:
-        """Day by day: a schedule that was paused for months may have millions."""
+        """By arithmetic: a schedule that was paused for months may have millions."""
         start, end = -floor(-first), floor(last) + 1
-        total, on = 0, self._local(start).date()
-        while start < end:
-            next_day = max(self._midnight(on + timedelta(days=1)), start)
-            total += self._count_within(on, start, min(next_day, end))
-            start, on = next_day, on + timedelta(days=1)
+        if start >= end:
+            return 0
+        if not self.cron.is_fixed:
+            return self._real_count(start, end)
+        since = start - DAY_SEC  # what the clock showed before decides which times are over
+        return self._fixed_count(since, end) - self._fixed_count(since, start)
+
+    def _real_count(self, start: int, end: int) -> int:
+        return sum(self.cron.between(low, high) for low, high in self._stretches(start, end))
+
+    def _fixed_count(self, start: int, end: int) -> int:
+        """Skipped times are one tick at the end of the gap; repeated times are over."""
+        total, shown = 0, self._local(start)
+        for low, high in self._stretches(start, end):
+            has_skipped = self.cron.between(shown, low) and not self.cron.between(low, low + _SECOND)
+            total += bool(has_skipped) + self.cron.between(max(low, shown), high)
+            shown = max(shown, high)
         return total
 
-    def _count_within(self, on: date, start: int, end: int) -> int:
-        """Ticks in [start, end) of one local day."""
-        midnight = self._midnight(on)
-        if self._midnight(on + timedelta(days=1)) - midnight != DAY_SEC:
-            return sum(1 for _ in takewhile(lambda tick: tick < end, ticks_after(self, start - 1)))
-        if not self.cron.days.match(on):
-            return 0
-        return self._before(end - midnight) - self._before(start - midnight)
-
-    def _before(self, seconds: int) -> int:
-        if seconds >= DAY_SEC:
-            return self.cron.per_day
-        return self.cron.before(time(seconds // 3600, seconds // 60 % 60, seconds % 60))
-
-    def _midnight(self, on: date) -> int:
-        return self._instant(datetime.combine(on, time()))
+    def _stretches(self, start: int, end: int) -> Iterator[tuple[datetime, datetime]]:
+        """Of [start, end): the local times between two changes of the offset."""
+        while start < end:
+            stop = self._change(start, end - 1) or end
+            low = self._local(start)
+            yield low, low + timedelta(seconds=stop - start)
+            start = stop
 
     def _local(self, at: int) -> datetime:
         return datetime.fromtimestamp(at, self.zone).replace(tzinfo=None)

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from pyoco_server.answers import GraphPage, GraphRecord, GraphSummary
+from pyoco_server.answers import GraphPage, GraphPreview, GraphRecord, GraphSummary
 from pyoco_server.domain.auth import Scope
 from pyoco_server.domain.derived import shown
 from pyoco_server.domain.executions.records import summary
@@ -85,6 +85,20 @@ async def put_graph(request: Request, graph_id: str) -> Response:
     response = json_response(summary(registered.record))
     response.status_code = HTTPStatus.CREATED if registered.is_new else HTTPStatus.OK
     return response
+
+
+@router.post(
+    "/graphs/preview",
+    summary="Show a graph as it would be stored",
+    responses={**answers_like(schema_of(GraphPreview)), **answers_with(RequestTooLarge)},
+    openapi_extra=GRAPH_DOCS,
+)
+@needs(Scope.READ)
+async def preview_graph(request: Request) -> Response:
+    """Nothing is stored. Formatting and defaults do not matter: graphs with the same `sha256` are equal."""
+    body = await read_body(request, MAX_GRAPH_BYTES)
+    graphs = levels_of(request).executions.graphs
+    return json_response(await graphs.preview(body, request.headers.get("content-type")))
 
 
 @lists.get(

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from pyoco_server.answers import DeletedId
 from pyoco_server.domain.auth import Scope
+from pyoco_server.domain.runs.jobs import MAX_TIMESTAMP
 from pyoco_server.domain.runs.listing import DEFAULT_LIMIT
 from pyoco_server.domain.schedules.model import CatchUp, Definition, Overlap, Target
 from pyoco_server.domain.schedules.views import (
@@ -56,8 +57,15 @@ _TRIGGER_KEY_DOCS = {
 router = APIRouter(tags=["schedules"], route_class=StrictRoute, responses=EVERYWHERE)
 lists = lists_of("schedules")
 
-TickTime = Annotated[Timestamp, AfterValidator(lambda at: round(float(at), 3))]
-"""Ticks are counted in milliseconds."""
+
+def _tick_time(at: float) -> float:
+    """Ticks are counted in milliseconds."""
+    if not 0 <= at <= MAX_TIMESTAMP:
+        raise ValueError("must be from 1970 to 9999")
+    return round(at, 3)
+
+
+TickTime = Annotated[Timestamp, AfterValidator(_tick_time)]
 Count = Annotated[int, Query(alias="n", ge=1, le=MAX_PREVIEW, description="Number of ticks")]
 
 
@@ -293,7 +301,7 @@ async def _definition(request: Request) -> Definition:
     fields = wanted.model_dump(exclude={"target", "timezone"})
     return Definition(
         target=wanted.target.target(),
-        timezone=wanted.timezone or gateway_of(request).levels.timezone,
+        timezone=gateway_of(request).levels.timezone if wanted.timezone is None else wanted.timezone,
         **fields,
     )
 

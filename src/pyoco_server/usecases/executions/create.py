@@ -28,11 +28,13 @@ from pyoco_server.domain.executions.model import (
 )
 from pyoco_server.domain.executions.records import (
     ExecutionRecord,
+    GraphPreview,
     GraphRecord,
     GraphSummary,
     Registration,
     newest_key,
     next_version,
+    preview_of,
     tenant_token,
     version_key,
 )
@@ -124,6 +126,10 @@ class ManageGraphs:
             return Registered(record, is_new=True)
         raise NatsUnavailable(f"graph {graph_id} could not be written")
 
+    async def preview(self, text: bytes, content_type: str | None) -> GraphPreview:
+        """A definition as it would be stored. Raises InvalidRequest with all problems."""
+        return preview_of(await parse_in_thread(_read, None, text, content_type))
+
     async def find(self, graph_id: str, version: int | None, caller: Caller) -> GraphRecord:
         """The newest version unless one is given. Raises GraphNotFound."""
         return await self._record(caller.tenant_id, graph_id, version)
@@ -192,16 +198,24 @@ def _parsed(record: GraphRecord) -> tuple[Graph, int]:
     return parse_graph(record.definition, is_stored=True), 2 * memory_of(record.definition)
 
 
-def _read(graph_id: str, text: bytes, content_type: str | None) -> Graph:
+def _read(graph_id: str | None, text: bytes, content_type: str | None) -> Graph:
+    """`graph_id`: that of the path; None: there is none."""
+    if graph_id is not None:
+        _require_id(graph_id)
+    definition: dict[str, Any] = graph_definition(text, content_type)
+    given = definition.get("id")
+    if graph_id is None and given is not None:
+        _require_id(str(given))
+    elif given not in (None, graph_id):
+        raise InvalidRequest(
+            f"graph {graph_id}: the id in the body is {str(given)[:64]!r}; omit it, or use the id in the path"
+        )
+    return parse_graph({**definition, "id": graph_id or given or "preview"})
+
+
+def _require_id(graph_id: str) -> None:
     if not is_tag(graph_id):
         raise InvalidRequest(f"graph id {graph_id[:64]!r} must match [A-Za-z0-9_-]{{1,64}}")
-    definition: dict[str, Any] = graph_definition(text, content_type)
-    if definition.get("id") not in (None, graph_id):
-        raise InvalidRequest(
-            f"graph {graph_id}: the id in the body is {str(definition['id'])[:64]!r}; "
-            "omit it, or use the id in the path"
-        )
-    return parse_graph({**definition, "id": graph_id})
 
 
 # Executions of a graph

@@ -183,11 +183,11 @@ class ManageSchedules:
         """
         schedule = await self.find(schedule_id, caller)
         due, is_new = await self._due_by_hand(schedule, key)
-        tick = None if is_new else await self._triggered_before(schedule, due)
+        tick = None if is_new else await self._tick_by_hand(schedule, due)
         if tick is None:
             at = round(self._clock(), 3)
             before, found = await self._written(schedule_id, caller, lambda it: triggered(it, due, at))
-            tick = tick_by_hand(found, found.ticks, due)
+            tick = await self._tick_by_hand(found, due)
             is_new = before is not found
         if tick is None or tick.status is not TickStatus.STARTED:
             raise WorkflowConflict(f"schedule {schedule_id}: {tick.reason if tick else 'it was replaced'}")
@@ -207,7 +207,11 @@ class ManageSchedules:
             claim = found.value
         return Due(claim.claimed_at, claim.run_id, manual=True), is_new
 
-    async def _triggered_before(self, schedule: Schedule, due: Due) -> Tick | None:
+    async def _tick_by_hand(self, schedule: Schedule, due: Due) -> Tick | None:
+        """Also if many ticks were recorded after it."""
+        newest = tick_by_hand(schedule, schedule.ticks, due)
+        if newest is not None:
+            return newest
         index = schedule.pages * PAGE + len(schedule.ticks)
         while index > 0:
             ticks = await self._history(schedule, index, PAGE * PAGES_AT_ONCE)
@@ -315,14 +319,15 @@ class ManageSchedules:
         of = digest_of("ticks", schedule.key, schedule.incarnation)
         newest = schedule.pages * PAGE + len(schedule.ticks)
         index = newest if cursor is None else min(newest, int(place_of(cursor, of).updated_at))
-        found = await self._history(schedule, index, limit)
+        pausing = ticks_of_pause(schedule, self._clock()) if cursor is None else ()
+        most = limit - len(pausing)
+        found = await self._history(schedule, index, most)
         oldest = self._clock() - KEPT_SEC
         placing = schedule.placing
         kept = [tick for tick in found if tick.fired_at >= oldest and tick.started_id not in placing]
-        rest = index - limit
-        has_more = rest > 0 and bool(found) and found[-1].fired_at >= oldest
+        rest = index - most
+        has_more = rest > 0 and (most == 0 or (bool(found) and found[-1].fired_at >= oldest))
         next_cursor = cursor_at(Place(float(rest), schedule.id), of) if has_more else None
-        pausing = ticks_of_pause(schedule, self._clock()) if cursor is None else ()
         return TickList([*pausing, *kept], next_cursor)
 
     async def _history(self, schedule: Schedule, index: int, limit: int) -> list[Tick]:
