@@ -153,7 +153,7 @@ async def test_a_pause_without_a_body_and_again_keeps_its_beginning(gateway: Gat
 @pytest.mark.parametrize(
     ("path", "body", "text"),
     [
-        ("/queues/default/pause", {"until": 1.0}, "until: is over"),
+        ("/queues/default/pause", {"until": 1.0}, "until: must be in the future"),
         ("/queues/default/pause", {"until": "tomorrow"}, "RFC 3339"),
         ("/queues/default/pause", {"untill": 4e9}, "untill"),
         ("/queues/default/pause", {"reason": "x" * 1_001}, "1000"),

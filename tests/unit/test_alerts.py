@@ -164,6 +164,9 @@ def test_a_filter_reads_type_although_cel_has_a_word_of_its_own() -> None:
         "fe80::1%eth0",
         "::7f00:1",
         "224.0.0.1",
+        "fec0::1",
+        "64:ff9b:1::7f00:1",
+        "::ffff:0:7f00:1",
     ],
 )
 def test_one_private_address_of_a_name_is_enough(address: str) -> None:

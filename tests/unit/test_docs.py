@@ -95,6 +95,13 @@ def test_every_setting_is_documented_and_no_other() -> None:
     assert list(rows("settings.md")) == [env_name(setting.name) for setting in fields(NatsBackendConfig)]
 
 
+def test_a_time_in_the_meaning_of_a_setting_is_its_default() -> None:
+    page = current("settings.md")
+    found = re.findall(r"^\| `\w+` \| `([\d.]+)` \| seconds.*\((\d+) days\)", page, re.MULTILINE)
+    assert found
+    assert [float(default) for default, _ in found] == [int(days) * 86_400.0 for _, days in found]
+
+
 @every_row("setting", fields(NatsBackendConfig))
 def test_the_documented_default_is_the_default(setting: "Field[Any]") -> None:
     default, _, _ = rows("settings.md")[env_name(setting.name)]

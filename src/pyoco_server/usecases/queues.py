@@ -158,7 +158,7 @@ class PauseQueue:
         require_tag(tag)
         now = self._clock()
         if until is not None and until <= now:
-            raise InvalidRequest("until: is over")
+            raise InvalidRequest("until: must be in the future")
         self._lanes.require_pause()
 
         def paused(record: QueueRecord) -> QueueRecord:

@@ -4,7 +4,7 @@ Whoever may define a channel decides where the gateway connects to. Without thes
 service in the gateway's own network, or the metadata service of its cloud.
 """
 
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
@@ -15,6 +15,8 @@ MAX_URL = 2_000
 MAX_HOST = 253
 ALLOW = "PYOCO_ALERTS_ALLOW_PRIVATE=1 allows it"
 _NAT64 = (0x0064FF9B << 96, 96)
+_GLOBAL_UNICAST = IPv6Network("2000::/3")
+"""Whatever else IPv6 has is for one network or not assigned; what Python calls global differs by version."""
 _DEFAULT_PORTS = {"https": 443, "http": 80}
 
 
@@ -93,6 +95,8 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
         inner = _inner(address)
         if inner is not None:
             return is_public(inner)
+        if address not in _GLOBAL_UNICAST:
+            return False
     return address.is_global and not address.is_multicast
 
 
