@@ -733,7 +733,7 @@ class World:
             backend.execution_feed = LateFeed(
                 process, self.shared["execution_log"], is_withheld=self.faults.executions_late
             )
-            backend.execution_index = SqliteExecutionIndex(tenants=False)
+            backend.execution_index = SqliteExecutionIndex(None, tenants=False)
             self._indexes.append(backend.execution_index)
             backend.shared_clock = SharedClock(
                 Port(process, WorldTime()), wall=HOST.time, monotonic=HOST.monotonic

@@ -411,7 +411,7 @@ async def open_memory_gateway_backend(
     tenants = settings.http_auth_mode != "none"
     with (
         closing(SqliteRunIndex(None, tenants=tenants)) as runs,
-        closing(SqliteExecutionIndex(tenants=tenants)) as executions,
+        closing(SqliteExecutionIndex(None, tenants=tenants)) as executions,
     ):
         yield MemoryGatewayBackend(
             **_parts(settings, clock),

@@ -67,6 +67,7 @@ from pyoco_server.wiring.backends import (
     bucket_of,
     connected,
     gateway_connections,
+    index_path,
     open_run_level,
     restorer,
 )
@@ -107,7 +108,7 @@ async def open_execution_level(
     requests, feeds = connections.requests, connections.feeds
     stream, prefix = config.executions_stream, config.executions_subject_prefix
     restore = restorer(feeds, config)
-    with closing(SqliteExecutionIndex(tenants=config.http_auth_mode != "none")) as index:
+    with closing(_execution_index(config)) as index:
         yield JetStreamExecutionLevel(
             graphs=await _graphs(requests, config),
             execution_log=await _execution_log(requests, config),
@@ -151,6 +152,13 @@ async def open_execution_level(
             ),
             limit_holder_feed=BucketFeed(feeds, config.limit_holders_kv_bucket, decode_holders, restore),
         )
+
+
+def _execution_index(config: NatsBackendConfig) -> SqliteExecutionIndex:
+    """Beside the index of runs."""
+    runs = index_path(config)
+    path = None if runs is None else runs.with_stem(f"{runs.stem}-executions")
+    return SqliteExecutionIndex(path, tenants=config.http_auth_mode != "none")
 
 
 def change_log(connection: NatsConnection, config: NatsBackendConfig) -> JetStreamChangeLog:

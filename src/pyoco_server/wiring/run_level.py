@@ -367,6 +367,11 @@ class ExecutionLevel:
         return self._follow.is_caught_up
 
     @property
+    def progress(self) -> tuple[int, int] | None:
+        """Executions read and to be read; None if all are read."""
+        return self._follow.progress
+
+    @property
     def stale_sec(self) -> float:
         return self._follow.stale_sec
 
