@@ -242,7 +242,7 @@ class History:
 
 
 class NoRecords:
-    def heard(self, *_: Any) -> bool:
+    def heard(self, *_: Any, **__: Any) -> bool:
         return False
 
     def forget_all(self) -> None: ...
@@ -250,7 +250,8 @@ class NoRecords:
 
 def following(feed: History, index: SqliteExecutionIndex) -> FollowExecutions:
     hub = SimpleNamespace(ring=lambda _: None)
-    return FollowExecutions(feed, index, NoRecords(), None, hub, lost_check_sec=0.01)  # type: ignore[arg-type]
+    nobody: Any = SimpleNamespace(attends_to=lambda _: False)
+    return FollowExecutions(feed, index, NoRecords(), nobody, hub, lost_check_sec=0.01)  # type: ignore[arg-type]
 
 
 def damage(index: SqliteExecutionIndex) -> None:

@@ -27,6 +27,7 @@ from pyoco_server.domain.runs.claims import IdempotencyClaim
 from pyoco_server.domain.runs.model import FlowFile, RunSnapshot, trim_snapshot
 from pyoco_server.domain.schedules.model import Schedule, TickPage
 from pyoco_server.domain.secrets.model import SecretRecord, VariableRecord
+from pyoco_server.domain.shares import Roster
 from pyoco_server.domain.stats.records import CountPosition, RunEnd, decode_count_position, decode_run_end
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.memory.dead_letters import MemoryDeadLetters, MemoryUndeliverable
@@ -298,6 +299,9 @@ class MemoryGatewayBackend(MemoryBackend):
     timers: MemoryTimers = field(default_factory=MemoryTimers)
     leases: MemoryStore[LeaseRecord] = field(
         default_factory=lambda: MemoryStore(codec.encode, codec.decode_lease)
+    )
+    rosters: MemoryStore[Roster] = field(
+        default_factory=lambda: MemoryStore(codec.encode, codec.decode_roster)
     )
     schedules: MemoryStore[Schedule] = field(
         default_factory=lambda: MemoryStore(codec.encode, codec.decode_schedule)

@@ -29,6 +29,7 @@ from pyoco_server.domain.limits.model import LimitRecord, decode_limit
 from pyoco_server.domain.queues import QueueRecord
 from pyoco_server.domain.runs.model import RunSnapshot
 from pyoco_server.domain.schedules.model import Schedule, TickPage
+from pyoco_server.domain.shares import Roster
 from pyoco_server.domain.stats.records import (
     CountPosition,
     RunEnd,
@@ -81,6 +82,7 @@ class JetStreamExecutionLevel:
     execution_cache: KvStore[ExecutionRecord]
     execution_index: SqliteExecutionIndex
     leases: KvStore[LeaseRecord]
+    rosters: KvStore[Roster]
     schedules: KvStore[Schedule]
     schedule_feed: BucketFeed[Schedule]
     tick_pages: KvStore[TickPage]
@@ -119,6 +121,9 @@ async def open_execution_level(
             execution_index=index,
             leases=await bucket_of(
                 requests, config.leases_kv_bucket, codec.encode, codec.decode_lease, restore
+            ),
+            rosters=await bucket_of(
+                requests, config.leases_kv_bucket, codec.encode, codec.decode_roster, restore
             ),
             schedules=await bucket_of(
                 requests, config.schedules_kv_bucket, codec.encode, codec.decode_schedule

@@ -169,11 +169,11 @@ class ExecutionRepository:
                     detail=str(error),
                 )
 
-    def heard(self, logged: LoggedCommit, revision: Revision) -> bool:
+    def heard(self, logged: LoggedCommit, revision: Revision, *, is_ours: bool = False) -> bool:
         """Handle a commit of the feed. False: this process wrote it and has handled it.
 
         A commit that was only read here before the feed delivered it is still new. The state in memory is
-        advanced, or dropped.
+        advanced, or dropped. `is_ours`: this process attends to it, so a new one is kept from the beginning.
         """
         is_news = revision not in self._written
         self._written.pop(revision, None)
@@ -182,7 +182,11 @@ class ExecutionRepository:
             self._memory.forget(execution_id)
             return False
         held = self._memory.get(execution_id)
-        if held is None or held.log_revision >= revision:
+        if held is None:
+            if is_ours and logged.commit.first_sequence == 1:
+                self._begin(logged.commit, revision)
+            return is_news
+        if held.log_revision >= revision:
             return is_news
         after = None
         if held.state.version + 1 == logged.commit.first_sequence:
@@ -193,6 +197,12 @@ class ExecutionRepository:
             size = self._memory.size(execution_id) + memory_of_commit(logged.commit)
             self._memory.keep(execution_id, after, size)
         return is_news
+
+    def _begin(self, commit: Commit, revision: Revision) -> None:
+        """Without it, the first evaluation of what another gateway has created would read the log."""
+        created = advance(None, commit, revision)
+        if created is not None:
+            self._remember(created)
 
     def forget_all(self) -> None:
         self._memory.clear()

@@ -26,6 +26,7 @@ from pyoco_server.domain.queues import QueueRecord
 from pyoco_server.domain.runs.listing import Place
 from pyoco_server.domain.schedules.model import Schedule, TickPage
 from pyoco_server.domain.secrets.model import SecretRecord, VariableRecord
+from pyoco_server.domain.shares import Roster
 from pyoco_server.domain.stats.records import Bucket, CountPosition, RunEnd, StatsRecord
 from pyoco_server.errors import InvalidListQuery
 from pyoco_server.usecases.ports.alerts import AlertsBackend
@@ -157,6 +158,8 @@ class ExecutionBackend(Protocol):
     def execution_index(self) -> ExecutionIndex: ...
     @property
     def leases(self) -> Store[LeaseRecord]: ...
+    @property
+    def rosters(self) -> Store[Roster]: ...
 
 
 # The audit trail

@@ -280,10 +280,13 @@ class FollowExecutions:
         self._reading.note(len(batch.changes), batch.pending, is_caught_up=batch.is_caught_up)
 
     async def _take_some(self, changes: Sequence[Change[LoggedCommit]], position: FeedPosition) -> None:
-        """The position covers only what is indexed, so that the rest is read again after a crash."""
+        """The position covers only what is indexed, so that the rest is read again after a crash.
+
+        Nothing is awaited in between: an orchestrator that begins finds each change in the index, or gets it.
+        """
+        applied = [await self._made_good(change) for change in changes]
         for change in changes:
             self._tell(change)
-        applied = [await self._made_good(change) for change in changes]
         self._index.apply(applied, position)
         if any(change.value is not None and change.value.summary.waits for change in applied):
             self._somebody_waits.set()
@@ -310,7 +313,8 @@ class FollowExecutions:
         logged = change.value
         if logged is None:
             return
-        if self._records.heard(logged, Revision(change.revision)):
+        is_ours = self._orchestrate.attends_to(change.key)
+        if self._records.heard(logged, Revision(change.revision), is_ours=is_ours):
             self._orchestrate.nudge(logged.commit)
         self._hub.ring(change.key)
         for look in self._looks:
