@@ -100,8 +100,10 @@ def parked_waits(whole: Installation, count: int, seconds: float) -> str:
     return f"gateway {used:.2%} CPU, {grown:+.0f} MB; {first}"
 
 
-def measure(executions: int, waits: int, rest: float, times: int = 100) -> Figures:
+def measure(executions: int, waits: int, rest: float, times: int = 100, gateways: int = 1) -> Figures:
     with installation("fast", PYOCO_LOG_LEVEL="WARNING") as whole:
+        for n in range(1, gateways):
+            whole.start_gateway(f"gateway {n + 1}")
         whole.start_worker("w1", "--concurrency", "8")
         with httpx2.Client(base_url=whole.url) as http:
             register(http)
@@ -129,8 +131,9 @@ def main() -> None:
     parser.add_argument("--executions", type=int, default=500)
     parser.add_argument("--waits", type=int, default=10_000)
     parser.add_argument("--rest", type=float, default=10.0, help="seconds to look at what waiting costs")
+    parser.add_argument("--gateways", type=int, default=1, help="only the first has requests")
     wanted = parser.parse_args()
-    show(measure(wanted.executions, wanted.waits, wanted.rest))
+    show(measure(wanted.executions, wanted.waits, wanted.rest, gateways=wanted.gateways))
 
 
 if __name__ == "__main__":

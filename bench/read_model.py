@@ -1,7 +1,7 @@
 """A gateway's index of runs at its full size: start without and with its file, memory, every pair of filters.
 
 The runs are written straight into the bucket; everything else is as in an installation. The same questions go
-to a gateway with 1,000 runs, in turns.
+to a gateway with 1,000 runs, in turns. Executions: the same starts with as many logs of one commit.
 """
 
 import argparse
@@ -22,6 +22,10 @@ from page import Figures, Goal, show, table
 from processes import rss_mb
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
+from pyoco_server.domain.executions.codec import encode_commit
+from pyoco_server.domain.executions.events import ORCHESTRATOR, Commit, NodeSucceeded
+from pyoco_server.domain.executions.model import ExecutionStatus, NodeStatus
+from pyoco_server.domain.executions.records import ExecutionSummary, LoggedCommit
 from pyoco_server.domain.runs.listing import Place, RunFilter, encode_cursor
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus, TaskRecord, TaskState
 from pyoco_server.wiring import ensure_resources, new_run_id
@@ -39,6 +43,7 @@ FILTERS = {
     "updated_after": "1700000000",
 }
 TASKS = ("load", "clean", "store")
+SUCCEEDED = NodeSucceeded(node_id="gather", output={"n": 1})
 
 
 def a_run(n: int, run_id: str) -> bytes:
@@ -106,7 +111,12 @@ def started(stack: ExitStack, directory: Path, config: NatsBackendConfig) -> tup
     return gateway, time.monotonic() - began
 
 
-def measure(runs: int, times: int) -> Figures:
+def measure(runs: int, times: int, executions: int) -> Figures:
+    found = measure_runs(runs, times)
+    return Figures([*found.lines, "", *measure_executions(executions)], found.goals)
+
+
+def measure_runs(runs: int, times: int) -> Figures:
     with ExitStack() as stack:
         server = stack.enter_context(nats_for_a_while())
         homes = [Path(stack.enter_context(tempfile.TemporaryDirectory())) for _ in range(2)]
@@ -127,6 +137,60 @@ def measure(runs: int, times: int) -> Figures:
         memory = max(filled_mb, rss_mb(large.pid))
         disk = sum(file.stat().st_size for file in (homes[1] / ".pyoco").rglob("*") if file.is_file())
     return _figures(runs, cold, warm, memory, disk, took)
+
+
+def an_execution(n: int) -> LoggedCommit:
+    """The last commit of one that has ended."""
+    of, at = new_run_id(), time.time()
+    commit = Commit(
+        execution_id=of, command_id=of, first_sequence=9, at=at, actor=ORCHESTRATOR, payloads=(SUCCEEDED,)
+    )
+    summary = ExecutionSummary(
+        execution_id=of,
+        graph_id=f"graph-{n % 20}",
+        graph_version=1,
+        status=ExecutionStatus.FAILED if n % 10 == 0 else ExecutionStatus.COMPLETED,
+        version=9,
+        created_at=at,
+        updated_at=at,
+        started_at=at,
+        ended_at=at,
+        node_counts={NodeStatus.SUCCEEDED: 5},
+    )
+    return LoggedCommit(commit, summary)
+
+
+async def fill_executions(config: NatsBackendConfig, executions: int) -> None:
+    await ensure_resources(config)
+    client = await nats.connect(config.nats_url)
+    js = client.jetstream(publish_async_max_pending=IN_FLIGHT)
+    for n in range(executions):
+        logged = an_execution(n)
+        subject = f"{config.executions_subject_prefix}.{logged.commit.execution_id}"
+        await js.publish_async(subject, encode_commit(logged))
+    await js.publish_async_completed()
+    await client.close()
+
+
+def measure_executions(executions: int) -> list[str]:
+    with ExitStack() as stack:
+        server = stack.enter_context(nats_for_a_while())
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        config = NatsBackendConfig(nats_url=server.url)
+        asyncio.run(fill_executions(config, executions))
+        with ExitStack() as first:
+            gateway, cold = started(first, home, config)
+            filled = rss_mb(gateway.pid)
+            os.kill(gateway.pid, signal.SIGKILL)
+        gateway, warm = started(stack, home, config)
+        again = rss_mb(gateway.pid)
+    return table(
+        (f"{executions:,} executions", "first start", "after kill -9"),
+        [
+            ("ready after", f"{cold:.1f} s", f"{warm:.1f} s"),
+            ("memory", f"{filled:.0f} MB", f"{again:.0f} MB"),
+        ],
+    )
 
 
 def _figures(
@@ -151,10 +215,14 @@ def _figures(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=1_000_000)
+    parser.add_argument("--runs", type=int, default=1_000_000, help="0: executions only")
     parser.add_argument("--times", type=int, default=40, help="requests of each kind, five times")
+    parser.add_argument("--executions", type=int, default=200_000)
     chosen = parser.parse_args()
-    show(measure(chosen.runs, chosen.times))
+    if not chosen.runs:
+        show(Figures(measure_executions(chosen.executions), []))
+        return
+    show(measure(chosen.runs, chosen.times, chosen.executions))
 
 
 if __name__ == "__main__":

@@ -312,3 +312,6 @@ class Ready(Struct):
     runs_read: int | None = None
     """While the stored runs are read."""
     runs_total: int | None = None
+    executions_read: int | None = None
+    """While the stored executions are read."""
+    executions_total: int | None = None

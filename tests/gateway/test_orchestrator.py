@@ -98,8 +98,7 @@ async def carried_out(
             await drive(executions)
             await until(lambda: _has_been_created(backend, fuse, executions, drive))
             await until(lambda: _has_ended(backend, fuse))
-        if (lease := await backend.leases.get("orchestrator")) is not None:
-            await backend.leases.remove("orchestrator", lease.revision)  # as its silence would have it
+        await backend.rosters.remove("orchestrators", None)  # as its silence would have it
         async with own_picture(backend, CONFIG) as other, on_backend(other, CONFIG, tuning=tuning) as second:
             executions = Executions(second.client)
             await drive(executions)
@@ -228,7 +227,7 @@ async def test_two_orchestrators_at_once_do_everything_once(count: int) -> None:
         async with (
             on_backend(backend, CONFIG) as first,
             own_picture(backend, CONFIG) as other,
-            on_backend(_with_own_lease(other), CONFIG) as second,
+            on_backend(_with_own_roster(other), CONFIG) as second,
         ):
             both = [Executions(first.client), Executions(second.client)]
             await both[0].register("g", fork_of())
@@ -242,8 +241,9 @@ async def test_two_orchestrators_at_once_do_everything_once(count: int) -> None:
     assert len(published.jobs) == 3 * count
 
 
-def _with_own_lease(backend: MemoryGatewayBackend) -> MemoryGatewayBackend:
-    return replace(backend, leases=MemoryStore(codec.encode, codec.decode_lease))
+def _with_own_roster(backend: MemoryGatewayBackend) -> MemoryGatewayBackend:
+    """It believes that it is alone."""
+    return replace(backend, rosters=MemoryStore(codec.encode, codec.decode_roster))
 
 
 async def test_a_run_that_somebody_else_left_without_its_job_gets_it_once() -> None:

@@ -308,6 +308,41 @@ async def test_commands_go_through_two_gateways_alternately(config: NatsBackendC
             assert (await executions.until_ended("e"))["result"] == {"n7": 7}
 
 
+async def attended(executions: Executions) -> float:
+    """How often this gateway has evaluated an execution."""
+    lines = (await executions.http.get("/metrics")).text.splitlines()
+    name = "pyoco_orchestrator_lag_seconds_count "
+    return float(next(line for line in lines if line.startswith(name)).removeprefix(name))
+
+
+async def test_gateways_share_the_executions_whichever_accepts_them(config: NatsBackendConfig) -> None:
+    """And the one that stays takes over those of one that goes."""
+    async with opened(config) as one, working(config):
+        await one.register("g", fork_of())
+        async with opened(config) as two:
+            await until(lambda: shares(config), lambda beats: len(beats) == 2)
+            for number in range(20):
+                await one.create("g", execution_id=f"e{number}")
+            for number in range(20):
+                assert (await one.until_ended(f"e{number}"))["status"] == "COMPLETED"
+            assert min(await attended(one), await attended(two)) > 10
+            await two.register("waiting", graph({"a": EXTERNAL, "b": EXTERNAL}, "a b"))
+            for number in range(10):
+                await two.create("waiting", execution_id=f"w{number}")
+        for number in range(10):
+            await one.until_node(f"w{number}", "a", "READY")
+            await one.node(f"w{number}", "a", "start")
+            await one.node(f"w{number}", "a", "succeed")
+            await one.until_node(f"w{number}", "b", "READY")
+
+
+async def shares(config: NatsBackendConfig) -> dict[str, int]:
+    async with raw_nats(config.nats_url) as client:
+        bucket = await client.jetstream().key_value(config.leases_kv_bucket)
+        found = await bucket.get("orchestrators")
+        return dict(json.loads(found.value or b"{}")["beats"])
+
+
 async def test_a_key_is_of_one_execution_and_one_answer_through_any_gateway(
     config: NatsBackendConfig,
 ) -> None:

@@ -273,6 +273,42 @@ async def test_a_restart_goes_on_from_the_file(config: NatsBackendConfig, tmp_pa
     assert position.last_revision == 6
 
 
+async def test_a_restart_goes_on_from_the_file_of_executions(
+    config: NatsBackendConfig, tmp_path: Path
+) -> None:
+    """It reads what another gateway has written meanwhile: one that is new, an end and a delete."""
+    filed = replace(config, read_model_path=str(tmp_path / "index.db"))
+    graph = {"nodes": {"ask": {"type": "wait", "prompt": "?"}}, "edges": []}
+
+    async def start(client: httpx2.AsyncClient) -> str:
+        answer = await client.post("/executions", json={"graph_id": "g"})
+        return str(answer.json()["execution_id"])
+
+    async def states(client: httpx2.AsyncClient) -> dict[str, str]:
+        answer = await client.get("/executions?limit=50")
+        items = answer.json()["items"] if answer.status_code == 200 else ()  # not ready yet
+        return {one["execution_id"]: one["status"] for one in items}
+
+    async with gateway(filed) as client:
+        (await client.put("/graphs/g", json=graph)).raise_for_status()
+        kept, ended, deleted = [await start(client) for _ in range(3)]
+        await until(lambda: states(client), lambda found: len(found) == 3)
+    async with gateway(config) as other:
+        added = await start(other)
+        for one in (ended, deleted):
+            await other.post(f"/executions/{one}/commands", json={"command": "CancelExecution"})
+        await until(lambda: states(other), lambda found: list(found.values()).count("CANCELED") == 2)
+        await other.post(f"/executions/{deleted}/commands", json={"command": "ArchiveExecution"})
+        (await other.delete(f"/executions/{deleted}")).raise_for_status()
+    with capture_logs() as logs:
+        async with gateway(filed) as client:
+            await until(lambda: states(client), lambda found: len(found) == 3)
+            assert await states(client) == {kept: "ACTIVE", added: "ACTIVE", ended: "CANCELED"}
+            assert len((await client.get("/waits")).json()["items"]) == 2
+    opened_files = {line["index"]: line["path"] for line in logs if line.get("action") == "index.opened"}
+    assert opened_files["executions"] == str(tmp_path / "index-executions.db")
+
+
 @pytest.mark.parametrize("damage", ["deleted", "corrupt", "truncated"])
 async def test_a_damaged_file_costs_a_rebuild_only(
     config: NatsBackendConfig, tmp_path: Path, damage: str

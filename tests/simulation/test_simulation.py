@@ -5,10 +5,12 @@ Runs, executions and events, and clocks that are up to ten minutes apart.
 See `seeds` for which worlds are tried.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
 
+from pyoco_server.wiring.gateway import Levels
 from support.seeds import ENOUGH, hurt_in, is_noticed, shares
 from support.simulation import Odds, World, simulate
 from support.undone_fixes import UNDONE
@@ -28,6 +30,21 @@ def test_f2_what_was_promised_holds_in_every_world(share: range) -> None:
     hurt = hurt_in(share, simulate, "kill g", "kill w", "freeze w", check=counts_what_was_acknowledged)
     if len(share) > ENOUGH:
         assert min(hurt["runs"], hurt["executions"], hurt["events"]) > len(share) // 2
+
+
+def believe_to_be_alone(levels: Levels) -> None:
+    """Every gateway takes each execution for its own."""
+    levels.executions.orchestrate._share.has = lambda key: True  # type: ignore[method-assign]  # noqa: ARG005
+
+
+@pytest.mark.parametrize("share", [range(4), pytest.param(range(4, 80), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("prepare", [None, believe_to_be_alone])
+def test_f2_executions_shared_by_three_gateways_and_claimed_by_all(
+    prepare: Callable[[Levels], None] | None, share: range
+) -> None:
+    simulated = partial(simulate, gateways=3, levels=(0.0, 1.0, 0.0), prepare=prepare)
+    hurt = hurt_in(share, simulated, "kill g")
+    assert hurt["executions"] > len(share)
 
 
 @pytest.mark.slow

@@ -91,7 +91,8 @@ _PORTS = ("runs", "queue", "execution_log", "execution_cache", "claims")
 
 
 def mortal(backend: MemoryGatewayBackend, fuse: Fuse) -> MemoryGatewayBackend:
-    """What the lease's holder says of itself is no step of the work, but ends with it, too."""
+    """What a gateway reports of itself is no step of the work, but ends with it, too."""
     ports: dict[str, Any] = {name: _Mortal(getattr(backend, name), name, fuse, _WRITES) for name in _PORTS}
-    leases: Any = _Mortal(backend.leases, "leases", fuse, frozenset())
-    return replace(backend, **ports, leases=leases)
+    for name in ("leases", "rosters"):
+        ports[name] = _Mortal(getattr(backend, name), name, fuse, frozenset())
+    return replace(backend, **ports)

@@ -117,7 +117,7 @@ async def own_picture(
 ) -> AsyncIterator[MemoryGatewayBackend]:
     """The same store, as another process sees it."""
     tenants = (config or NatsBackendConfig()).http_auth_mode != "none"
-    runs, executions = SqliteRunIndex(None, tenants=tenants), SqliteExecutionIndex(tenants=tenants)
+    runs, executions = SqliteRunIndex(None, tenants=tenants), SqliteExecutionIndex(None, tenants=tenants)
     yield replace(backend, run_index=runs, execution_index=executions)
     runs.close()
     executions.close()

@@ -451,7 +451,7 @@ class Executors:
         seconds = self._chance.choice([0.0, 0.05, 0.5, 3.0, world.longest_flow_sec])
         if world.faults.executions_late and job.node_id == "finish":
             seconds = world.longest_flow_sec
-            world.freeze_orchestrator()
+            world.freeze_orchestrator(job.execution_id)
         is_stubborn = self._chance.random() < 0.2
         done = FlowOutcome(ending=Ending.COMPLETED, result={"run": job.run_id})
         if job.try_number <= (job.params or {}).get("failures", 0):
@@ -558,6 +558,7 @@ class World:
             "execution_log": TimedLog(),
             "execution_cache": MemoryStore(encode_record, decode_record),
             "leases": MemoryStore(wire.encode, wire.decode_lease),
+            "rosters": MemoryStore(wire.encode, wire.decode_roster),
             "storage": MemoryStorage(),
             "timers": MemoryTimers(_world_now, late_sec=self._lateness, doubles=lambda: self.hurts(0.2)),
             "flows": MemoryStore(wire.encode, wire.decode_flow_settings),
@@ -641,9 +642,9 @@ class World:
         self.longest_flow_sec = 45.0
         self._may_work.set()
 
-    def freeze_orchestrator(self) -> None:
+    def freeze_orchestrator(self, execution_id: str | None) -> None:
         for gateway in self._gateways.values():
-            if self.is_hurting and gateway.levels.executions.orchestrate._lease.is_held:
+            if self.is_hurting and gateway.levels.executions.orchestrate._share.has(execution_id or ""):
                 gateway.process.freeze(20.0)
 
     def started(self, job: Job, process: Process, flow: Flow) -> None:
@@ -734,7 +735,7 @@ class World:
             backend.execution_feed = LateFeed(
                 process, self.shared["execution_log"], is_withheld=self.faults.executions_late
             )
-            backend.execution_index = SqliteExecutionIndex(tenants=False)
+            backend.execution_index = SqliteExecutionIndex(None, tenants=False)
             self._indexes.append(backend.execution_index)
             backend.shared_clock = SharedClock(
                 Port(process, WorldTime()), wall=HOST.time, monotonic=HOST.monotonic

@@ -1,16 +1,20 @@
-"""Work that one of several gateways does at a time."""
+"""Work that one of several gateways does at a time, and work that they share."""
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 import pytest
 
 from pyoco_server.domain import codec
 from pyoco_server.domain.fleet import LeaseRecord
+from pyoco_server.domain.shares import SHARDS, Roster, shards_of
+from pyoco_server.errors import NatsUnavailable
 from pyoco_server.memory.stores import MemoryStore
-from pyoco_server.usecases.coordination import Lease
+from pyoco_server.usecases.coordination import Lease, Share
+from pyoco_server.usecases.ports.stores import Store, Versioned
+from support.tables import every_row
 from support.virtual_time import virtually
 
 BEAT_SEC, SILENT_SEC, PATIENCE_SEC = 0.01, 0.1, 60.0
@@ -113,3 +117,100 @@ async def test_a_beat_whose_answer_was_lost_is_still_ours(
         await asyncio.sleep(5 * BEAT_SEC)
         assert worker.lease.is_held
         assert not worker.stopped.is_set()
+
+
+# Shares
+
+
+NAMES = [f"gateway-{n}" for n in range(10)]
+
+
+@every_row("members", [NAMES[:count] for count in (1, 2, 3, 10)])
+def test_each_key_has_one_owner_and_few_change_hands_when_a_member_goes(members: list[str]) -> None:
+    parts = {member: shards_of(member, members) for member in members}
+    assert sorted(shard for part in parts.values() for shard in part) == list(range(SHARDS))
+    even = SHARDS / len(members)
+    assert all(0.7 * even < len(part) < 1.3 * even for part in parts.values())
+    for member in members[1:]:
+        left = shards_of(member, members[1:])
+        assert parts[member] <= left <= parts[member] | parts[members[0]]
+
+
+class Member:
+    """A gateway with its share, and the keys that were new in it."""
+
+    def __init__(self, store: Store[Roster], name: str) -> None:
+        self.share = Share(store, "work", name, lasts_sec=SILENT_SEC, beat_sec=BEAT_SEC)
+        self.gained: list[str] = []
+
+    def note(self, is_new: Callable[[str], bool]) -> None:
+        self.gained += filter(is_new, KEYS)
+
+    def has(self) -> set[str]:
+        return set(filter(self.share.has, KEYS))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["asyncio.Future[None]"]:
+        task = asyncio.ensure_future(self.share.run(self.note))
+        try:
+            yield task
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+
+KEYS = [f"execution-{n}" for n in range(200)]
+
+
+class CutOff:
+    """A store as a gateway sees it that cannot reach it for a while."""
+
+    def __init__(self, store: MemoryStore[Roster]) -> None:
+        self._store = store
+        self.create, self.update, self.remove = store.create, store.update, store.remove
+        self.is_cut_off = False
+
+    async def get(self, key: str) -> Versioned[Roster] | None:
+        if self.is_cut_off:
+            raise NatsUnavailable("nats unavailable")
+        return await self._store.get(key)
+
+
+@virtually
+async def test_members_share_the_keys_and_take_over_those_of_one_that_goes() -> None:
+    rosters = MemoryStore(codec.encode, codec.decode_roster)
+    first, second = Member(rosters, "a"), Member(rosters, "b")
+    async with first.running():
+        await asyncio.sleep(BEAT_SEC / 2)
+        assert first.has() == set(KEYS) == set(first.gained)
+        first.gained.clear()
+        async with second.running():
+            await asyncio.sleep(3 * SILENT_SEC)
+            assert (first.has() | second.has(), first.has() & second.has()) == (set(KEYS), set())
+            assert 70 < len(second.has()) < 130
+            assert first.gained == [], "it only gave some away"
+            theirs = second.has()
+        assert second.has() == set()
+        await asyncio.sleep(2 * BEAT_SEC)  # it took its leave
+        assert first.has() == set(KEYS)
+        assert set(first.gained) == theirs
+
+
+@virtually
+async def test_the_keys_of_a_silent_member_are_taken_over_and_returned() -> None:
+    """It goes on meanwhile, as it cannot know."""
+    rosters = MemoryStore(codec.encode, codec.decode_roster)
+    cut_off = CutOff(rosters)
+    first, second = Member(rosters, "a"), Member(cut_off, "b")
+    async with first.running(), second.running():
+        await asyncio.sleep(3 * BEAT_SEC)
+        before = first.has(), second.has()
+        assert all(before)
+        cut_off.is_cut_off = True
+        await asyncio.sleep(SILENT_SEC - 2 * BEAT_SEC)
+        assert first.has() == before[0], "too early"
+        await asyncio.sleep(4 * BEAT_SEC)
+        assert (first.has(), second.has()) == (set(KEYS), before[1])
+        cut_off.is_cut_off = False
+        await asyncio.sleep(3 * BEAT_SEC)
+        assert (first.has(), second.has()) == before

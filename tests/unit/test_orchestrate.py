@@ -86,7 +86,7 @@ async def orchestrating(
 @asynccontextmanager
 async def another(backend: MemoryGatewayBackend) -> AsyncIterator[MemoryGatewayBackend]:
     """The same stores, as another gateway sees them that knows nothing yet."""
-    runs, executions = SqliteRunIndex(None, tenants=False), SqliteExecutionIndex(tenants=False)
+    runs, executions = SqliteRunIndex(None, tenants=False), SqliteExecutionIndex(None, tenants=False)
     yield replace(backend, run_index=runs, execution_index=executions)
     runs.close()
     executions.close()

@@ -288,8 +288,9 @@ def check_gateway(url: str) -> Finding:
         return _no_gateway(url, is_http=True)
     if answer.is_success:
         return Finding("gateway", "OK", texts.GATEWAY(url=url))
-    if facts.get("runs_total"):
-        read_model = f"{read_model} ({facts['runs_read']:,} / {facts['runs_total']:,})"
+    for what in ("runs", "executions"):
+        if facts.get(f"{what}_total"):
+            read_model += f" ({what}: {facts[f'{what}_read']:,} / {facts[f'{what}_total']:,})"
     fact = texts.GATEWAY_NOT_READY(url=url, nats=nats, read_model=read_model)
     return Finding("gateway", "FAIL", fact, texts.GATEWAY_NOT_READY_ADVICE(), subject=url)
 

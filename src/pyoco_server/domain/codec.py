@@ -29,6 +29,7 @@ from pyoco_server.domain.runs.logs import LogLine
 from pyoco_server.domain.runs.model import FlowFile, RunSnapshot
 from pyoco_server.domain.schedules.model import Schedule, TickPage
 from pyoco_server.domain.secrets.model import SecretRecord, VariableRecord
+from pyoco_server.domain.shares import Roster
 from pyoco_server.domain.wheels import WheelEvent
 from pyoco_server.errors import InvalidJob
 
@@ -79,6 +80,7 @@ decode_notification_settings = decoding(NotificationSettings, "notification sett
 decode_source = decoding(Source, "workflow source")
 decode_slot = decoding(Slot, "action slot")
 decode_lease = decoding(LeaseRecord, "lease")
+decode_roster = decoding(Roster, "roster")
 decode_import_mark = decoding(ImportMark, "import mark")
 decode_flow_file = decoding(FlowFile, "flow.yaml")
 decode_flow_settings = decoding(FlowSettings, "settings of a flow")

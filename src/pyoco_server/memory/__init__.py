@@ -27,6 +27,7 @@ from pyoco_server.domain.runs.claims import IdempotencyClaim
 from pyoco_server.domain.runs.model import FlowFile, RunSnapshot, trim_snapshot
 from pyoco_server.domain.schedules.model import Schedule, TickPage
 from pyoco_server.domain.secrets.model import SecretRecord, VariableRecord
+from pyoco_server.domain.shares import Roster
 from pyoco_server.domain.stats.records import CountPosition, RunEnd, decode_count_position, decode_run_end
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.memory.dead_letters import MemoryDeadLetters, MemoryUndeliverable
@@ -299,6 +300,9 @@ class MemoryGatewayBackend(MemoryBackend):
     leases: MemoryStore[LeaseRecord] = field(
         default_factory=lambda: MemoryStore(codec.encode, codec.decode_lease)
     )
+    rosters: MemoryStore[Roster] = field(
+        default_factory=lambda: MemoryStore(codec.encode, codec.decode_roster)
+    )
     schedules: MemoryStore[Schedule] = field(
         default_factory=lambda: MemoryStore(codec.encode, codec.decode_schedule)
     )
@@ -411,7 +415,7 @@ async def open_memory_gateway_backend(
     tenants = settings.http_auth_mode != "none"
     with (
         closing(SqliteRunIndex(None, tenants=tenants)) as runs,
-        closing(SqliteExecutionIndex(tenants=tenants)) as executions,
+        closing(SqliteExecutionIndex(None, tenants=tenants)) as executions,
     ):
         yield MemoryGatewayBackend(
             **_parts(settings, clock),

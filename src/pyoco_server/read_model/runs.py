@@ -1,12 +1,8 @@
 """Index of runs in SQLite: lists, filters, cursors and counts at the cost of a page, not the history."""
 
-import sqlite3
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable
-from functools import wraps
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
@@ -14,8 +10,7 @@ from pyoco_server.domain.limits.holders import Standing, replace
 from pyoco_server.domain.queues import QueueFigures
 from pyoco_server.domain.runs.listing import Place, RunFilter
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
-from pyoco_server.errors import IndexLost
-from pyoco_server.logs import get_logger
+from pyoco_server.read_model.index_tables import StoredIndex, or_lost
 from pyoco_server.read_model.queues import QueueCounts, runs_before
 from pyoco_server.read_model.run_rows import (
     NAME_BYTES,
@@ -35,65 +30,32 @@ from pyoco_server.read_model.run_rows import (
     walks_along,
     within,
 )
-from pyoco_server.read_model.run_tables import LAST_ACTIVE, STATUS_CODES, RunTables
+from pyoco_server.read_model.run_tables import LAST_ACTIVE, RUN_TABLES, STATUS_CODES
 from pyoco_server.usecases.ports.runs import IndexedPage
 from pyoco_server.usecases.ports.stores import NO_HORIZON, Change, FeedPosition, Revision
 
 _decode_standing = msgspec.json.Decoder(Standing).decode
 
-log = get_logger(__name__)
-
 MAX_WAITING = 500
 MAX_FILLING = 1000
 """Runs of one transaction while the index is filled."""
 
-P = ParamSpec("P")
-T = TypeVar("T")
 
+class SqliteRunIndex(StoredIndex):
+    """A run is in one list per filter combination of flow, tag and flow.yaml.
 
-def _or_lost(
-    method: "Callable[Concatenate[SqliteRunIndex, P], T]",
-) -> "Callable[Concatenate[SqliteRunIndex, P], T]":
-    """A file that cannot be read or written, e.g. on a full disk: IndexLost, and the index is empty."""
-
-    @wraps(method)
-    def guarded(self: "SqliteRunIndex", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return method(self, *args, **kwargs)
-        except sqlite3.ProgrammingError:
-            raise
-        except sqlite3.DatabaseError as error:
-            self.lose(error)
-            raise IndexLost from error
-
-    return guarded
-
-
-class SqliteRunIndex:
-    """One writer, one thread. `tenants`: separate lists per tenant.
-
-    A run is in one list per filter combination of flow, tag and flow.yaml, so that every page is a walk along
-    one index; without a status, six walks that SQLite merges.
+    So every page is a walk along one index; without a status, six walks that SQLite merges.
 
     Changes are buffered in memory until a query or a limit, because a run changes several times in a moment
     and only its last state needs an insert. Counts include them, so that watching costs no insert.
     """
 
     def __init__(self, path: Path | None, *, tenants: bool, max_waiting: int = MAX_WAITING) -> None:
-        self._tenants = tenants
-        self._tables = RunTables(path, "tenants" if tenants else "shared")
         self._max_waiting = max_waiting
-        self.is_lost = False
-        try:
-            self._begin()
-        except sqlite3.DatabaseError as error:
-            self.lose(error)
-            self.is_lost = False  # nobody has read it yet
+        super().__init__(path, RUN_TABLES, tenants=tenants)
 
     def _begin(self) -> None:
-        """With what the tables have."""
         self._waiting: dict[str, Waiting] = {}
-        self._position: FeedPosition | None = None
         self._horizon = NO_HORIZON
         self._reached = 0
         self._new_runs: Counter[tuple[str, str]] = Counter()
@@ -106,50 +68,13 @@ class SqliteRunIndex:
         for scope, _, code, runs in found:
             self._counts[scope, code] += runs
 
-    @property
-    def _db(self) -> sqlite3.Connection:
-        return self._tables.db
-
-    def lose(self, error: sqlite3.DatabaseError) -> None:
-        """Go on with empty tables: in a new file, or in memory if the disk is full or does not work."""
-        in_memory = isinstance(error, sqlite3.OperationalError)
-        log.error(
-            "the run index is lost and read again",
-            action="index.lost",
-            reason=str(error),
-            place="memory" if in_memory else "file",
-            **IndexLost().ids,
-        )
-        self._tables.renew(in_memory=in_memory)
-        self._begin()
-        self.is_lost = True
-
-    def close(self) -> None:
-        try:
-            self._write_waiting()
-            self._tables.close()
-        except (OSError, sqlite3.DatabaseError) as error:
-            log.warning("the run index is not kept", action="index.not_kept", reason=str(error))
-
-    @property
-    def position(self) -> FeedPosition | None:
-        """Position of the feed."""
-        return self._position or self._stored_position()
-
-    @_or_lost
-    def _stored_position(self) -> FeedPosition | None:
-        found = self._db.execute("SELECT value FROM facts WHERE name = 'position'").fetchone()
-        return msgspec.json.decode(found[0], type=FeedPosition) if found else None
-
-    @_or_lost
+    @or_lost
     def clear(self, horizon: Revision = NO_HORIZON) -> None:
         """`horizon`: up to this revision, changes are the only ones of their run."""
-        self._tables.renew()
-        self._begin()
+        self._start_again()
         self._horizon = horizon
-        self.is_lost = False
 
-    @_or_lost
+    @or_lost
     def apply(self, changes: Iterable[Change[RunSnapshot]], position: FeedPosition) -> None:
         """Apply changes. Only the last of several changes of a run matters."""
         for change in changes:
@@ -185,20 +110,17 @@ class SqliteRunIndex:
             self._insert(inserts(self._waiting))
             self._update(updates(self._waiting))
             self._write_sums()
-            self._db.execute(
-                "INSERT OR REPLACE INTO facts VALUES ('position', ?), ('written_at', ?)",
-                (msgspec.json.encode(self._position).decode(), str(time.time())),
-            )
+            self._write_position(self._position)
         self._waiting.clear()
 
-    @_or_lost
+    @or_lost
     def expire(self, now: float) -> int:
         """Remove runs that have expired in the store; their number."""
         self._write_waiting()
         found = self._db.execute("SELECT key FROM runs WHERE expires_at <= ?", (now,))
         return self._drop([run_id_of(key) for (key,) in found])
 
-    @_or_lost
+    @or_lost
     def forget(self, run_id: str) -> None:
         """Remove a run that the store does not have, without a marker in the feed."""
         self._write_waiting()
@@ -213,7 +135,7 @@ class SqliteRunIndex:
                 self._write_sums()
         return len(run_ids)
 
-    @_or_lost
+    @or_lost
     def flows(self, tenant_id: str | None, after: str, limit: int) -> list[str]:
         """Names of flows that have runs, in order, following `after`."""
         self._write_waiting()
@@ -223,7 +145,7 @@ class SqliteRunIndex:
         )
         return [name for (name,) in rows]
 
-    @_or_lost
+    @or_lost
     def page(self, wanted: RunFilter, after: Place | None, limit: int) -> IndexedPage:
         """Up to `limit` summaries (as JSON) after `after`, and the place of the last if there are more."""
         self._write_waiting()
@@ -243,7 +165,7 @@ class SqliteRunIndex:
             places[-1] if len(rows) > limit else None,
         )
 
-    @_or_lost
+    @or_lost
     def ended_before(self, at: float, limit: int) -> list[str]:
         self._write_waiting()
         found: list[str] = []
@@ -256,7 +178,7 @@ class SqliteRunIndex:
             found += [run_id_of(key) for (key,) in rows]
         return found
 
-    @_or_lost
+    @or_lost
     def matching(self, wanted: RunFilter) -> list[str]:
         """In one query, because runs move in the lists while they are read page by page."""
         self._write_waiting()
@@ -268,7 +190,7 @@ class SqliteRunIndex:
         scope = self._scope(tenant_id)
         return {status: self._counts[scope, code] for status, code in STATUS_CODES.items()}
 
-    @_or_lost
+    @or_lost
     def counts_within(self, wanted: RunFilter, most: int) -> dict[RunStatus, int]:
         """Runs of each status with the flow, the tag and the times that are wanted, counted up to `most`."""
         self._write_waiting()
@@ -281,13 +203,13 @@ class SqliteRunIndex:
             for status, code in STATUS_CODES.items()
         }
 
-    @_or_lost
+    @or_lost
     def queues(self, tenant_id: str | None, now: float) -> dict[str, QueueFigures]:
         scope = self._scope(tenant_id)
         self._write_waiting()
         return self._queues.figures(self._db, scope, now)
 
-    @_or_lost
+    @or_lost
     def runs_ahead(self, run_id: str, most: int) -> int | None:
         self._write_waiting()
         row = self._stored(run_id)
@@ -295,17 +217,17 @@ class SqliteRunIndex:
             return None
         return runs_before(self._db, (row.scope, row.tag), row.waits_from, most)
 
-    @_or_lost
+    @or_lost
     def knows(self, run_id: str) -> bool:
         return self._known(run_id) is not None
 
-    @_or_lost
+    @or_lost
     def is_of(self, run_id: str, tenant_id: str) -> bool:
         """Whether a run belongs to a tenant, as far as this index knows."""
         known = self._known(run_id)
         return known is not None and known.scope == tenant_id
 
-    @_or_lost
+    @or_lost
     def unfinished(self, *statuses: RunStatus) -> list[tuple[str, Revision, RunStatus]]:
         """With one of the statuses; without any: with one that is not final."""
         self._write_waiting()
@@ -318,7 +240,7 @@ class SqliteRunIndex:
             )
         ]
 
-    @_or_lost
+    @or_lost
     def active(self, status: RunStatus, after: Revision, limit: int) -> list[tuple[str, Revision, bytes]]:
         self._write_waiting()
         rows = self._db.execute(
@@ -328,14 +250,14 @@ class SqliteRunIndex:
         )
         return [(run_id_of(key), Revision(revision), summary) for key, revision, summary in rows]
 
-    @_or_lost
+    @or_lost
     def limited(self) -> list[Standing]:
         """At the start of a gateway; afterwards it follows the feed itself."""
         self._write_waiting()
         rows = self._db.execute("SELECT limited, revision FROM runs WHERE limited IS NOT NULL")
         return [replace(_decode_standing(data), revision=revision) for data, revision in rows]
 
-    @_or_lost
+    @or_lost
     def is_known(self, change: Change[RunSnapshot]) -> bool:
         known = self._known(change.key)
         return known is not None and change.value is not None and known.is_of(change.value)
@@ -436,6 +358,3 @@ class SqliteRunIndex:
             self._queues.add((scope, tag), STATUSES[code], count)
         self._new_runs.clear()
         self._tally.clear()
-
-    def _scope(self, tenant_id: str | None) -> str:
-        return (tenant_id or "") if self._tenants else ""

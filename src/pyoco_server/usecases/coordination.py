@@ -1,4 +1,4 @@
-"""What gateways share: leases for work that one of them does at a time, and one clock.
+"""What gateways share: leases for work that one of them does at a time, parts of other work, and one clock.
 
 The holder renews its lease periodically. `take` checks the expiry date against the clock that all gateways
 share. `run` treats the holder as dead if the record is unchanged for `lasts_sec`, whatever the clocks. A
@@ -12,6 +12,17 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from pyoco_server.domain.fleet import LeaseRecord, is_free
+from pyoco_server.domain.shares import (
+    SHARDS,
+    Roster,
+    Seen,
+    left_of,
+    observed,
+    shard_of,
+    shards_of,
+    silent,
+    with_beat,
+)
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.consistency import change_value, write
@@ -128,6 +139,88 @@ class Lease:
             return self._ours() if found is not None and found.holder == self._holder else None
 
         return await change_value(self._store, self._name, decide) is not None
+
+
+# Work that all gateways do, each its part.
+
+
+class Share:
+    """This gateway's part of a work that gateways share by hash.
+
+    All members are in one record, which each of them writes at every heartbeat. A member whose heartbeat has
+    not changed for `lasts_sec` is removed by the others. Like a lease it guarantees nothing: while a member
+    comes or goes, two may have the same key for the length of a heartbeat.
+    """
+
+    def __init__(
+        self, store: Store[Roster], name: str, member: str, *, lasts_sec: float, beat_sec: float
+    ) -> None:
+        self._store = store
+        self._name = name
+        self._member = member
+        self._lasts_sec = lasts_sec
+        self._beat_sec = beat_sec
+        self._beat = 0
+        self._seen: dict[str, Seen] = {}
+        self._shards: frozenset[int] = frozenset()
+
+    def has(self, key: str) -> bool:
+        """Whether the key is in this gateway's part, as far as it knows."""
+        return shard_of(key) in self._shards
+
+    @property
+    def size(self) -> int:
+        """Number of shards."""
+        return len(self._shards)
+
+    async def run(self, on_change: Callable[[Callable[[str], bool]], None]) -> None:
+        """Take part, forever. `on_change` gets a test for keys that are new in this gateway's part."""
+        try:
+            while True:
+                try:
+                    self._take(await self._beaten(), on_change)
+                except NatsUnavailable:
+                    log.debug("lease renewal timed out", action="lease.beat", lease=self._name)
+                await asyncio.sleep(self._beat_sec)
+        finally:
+            self._shards = frozenset()
+            await self._leave()
+
+    async def _beaten(self) -> Roster:
+        self._beat += 1
+
+        def decide(found: Roster | None) -> Roster:
+            now, roster = asyncio.get_running_loop().time(), found or Roster()
+            self._seen = observed(self._seen, roster, now)
+            gone = silent(self._seen, now, self._lasts_sec)
+            return with_beat(roster, self._member, self._beat, gone)
+
+        return await change_value(self._store, self._name, decide) or Roster()
+
+    def _take(self, roster: Roster, on_change: Callable[[Callable[[str], bool]], None]) -> None:
+        shards = shards_of(self._member, roster.beats)
+        gained = shards - self._shards
+        if shards == self._shards:
+            return
+        self._shards = shards
+        log.info(
+            "this gateway's part of the work has changed",
+            action="share.changed",
+            share=self._name,
+            shards=len(shards),
+            all_shards=SHARDS,
+            gateways=len(roster.beats),
+        )
+        on_change(lambda key: shard_of(key) in gained)
+
+    async def _leave(self) -> None:
+        """So that the others need not wait. On failure they notice the silence."""
+
+        def decide(found: Roster | None) -> Roster | None:
+            return None if found is None else left_of(found, (self._member,))
+
+        with best_effort(log, "lease.give_back", NatsUnavailable, lease=self._name):
+            await change_value(self._store, self._name, decide)
 
 
 # One clock for all gateways: that of NATS.

@@ -325,8 +325,12 @@ async def _flow_files(connection: NatsConnection, config: NatsBackendConfig) -> 
 
 
 def _run_index(config: NatsBackendConfig) -> SqliteRunIndex:
-    path = None if config.read_model_path in ("", IN_MEMORY) else Path(config.read_model_path)
-    return SqliteRunIndex(path, tenants=config.http_auth_mode != "none")
+    return SqliteRunIndex(index_path(config), tenants=config.http_auth_mode != "none")
+
+
+def index_path(config: NatsBackendConfig) -> Path | None:
+    """Of the run index; None: in memory."""
+    return None if config.read_model_path in ("", IN_MEMORY) else Path(config.read_model_path)
 
 
 def _retention(keep_sec: float | None, snapshot: RunSnapshot) -> float | None:

@@ -158,9 +158,13 @@ class Levels:
         return all(one.is_caught_up for one in (found.runs, found.executions, found.schedules.follow))
 
     @property
-    def progress(self) -> tuple[int, int] | None:
-        """Runs read since the start and to be read; None if all are read, or before the first contact."""
-        return None if self._connected is None else self._connected.runs.follow.progress
+    def progress(self) -> dict[str, tuple[int, int]]:
+        """Runs and executions read since the start, and to be read. Without those that are all read."""
+        found = self._connected
+        if found is None:
+            return {}
+        parts = {"runs": found.runs.follow.progress, "executions": found.executions.progress}
+        return {what: figures for what, figures in parts.items() if figures is not None}
 
     @property
     def stale_sec(self) -> float:

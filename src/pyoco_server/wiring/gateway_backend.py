@@ -29,6 +29,7 @@ from pyoco_server.domain.limits.model import LimitRecord, decode_limit
 from pyoco_server.domain.queues import QueueRecord
 from pyoco_server.domain.runs.model import RunSnapshot
 from pyoco_server.domain.schedules.model import Schedule, TickPage
+from pyoco_server.domain.shares import Roster
 from pyoco_server.domain.stats.records import (
     CountPosition,
     RunEnd,
@@ -67,6 +68,7 @@ from pyoco_server.wiring.backends import (
     bucket_of,
     connected,
     gateway_connections,
+    index_path,
     open_run_level,
     restorer,
 )
@@ -80,6 +82,7 @@ class JetStreamExecutionLevel:
     execution_cache: KvStore[ExecutionRecord]
     execution_index: SqliteExecutionIndex
     leases: KvStore[LeaseRecord]
+    rosters: KvStore[Roster]
     schedules: KvStore[Schedule]
     schedule_feed: BucketFeed[Schedule]
     tick_pages: KvStore[TickPage]
@@ -107,7 +110,7 @@ async def open_execution_level(
     requests, feeds = connections.requests, connections.feeds
     stream, prefix = config.executions_stream, config.executions_subject_prefix
     restore = restorer(feeds, config)
-    with closing(SqliteExecutionIndex(tenants=config.http_auth_mode != "none")) as index:
+    with closing(_execution_index(config)) as index:
         yield JetStreamExecutionLevel(
             graphs=await _graphs(requests, config),
             execution_log=await _execution_log(requests, config),
@@ -118,6 +121,9 @@ async def open_execution_level(
             execution_index=index,
             leases=await bucket_of(
                 requests, config.leases_kv_bucket, codec.encode, codec.decode_lease, restore
+            ),
+            rosters=await bucket_of(
+                requests, config.leases_kv_bucket, codec.encode, codec.decode_roster, restore
             ),
             schedules=await bucket_of(
                 requests, config.schedules_kv_bucket, codec.encode, codec.decode_schedule
@@ -151,6 +157,13 @@ async def open_execution_level(
             ),
             limit_holder_feed=BucketFeed(feeds, config.limit_holders_kv_bucket, decode_holders, restore),
         )
+
+
+def _execution_index(config: NatsBackendConfig) -> SqliteExecutionIndex:
+    """Beside the index of runs."""
+    runs = index_path(config)
+    path = None if runs is None else runs.with_stem(f"{runs.stem}-executions")
+    return SqliteExecutionIndex(path, tenants=config.http_auth_mode != "none")
 
 
 def change_log(connection: NatsConnection, config: NatsBackendConfig) -> JetStreamChangeLog:

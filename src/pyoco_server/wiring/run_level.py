@@ -19,7 +19,7 @@ from pyoco_server.usecases.audit_trail import AuditTrail
 from pyoco_server.usecases.bulk.carry_out import BulkMeter
 from pyoco_server.usecases.concurrency import HeavyWork
 from pyoco_server.usecases.consistency import OwnWrites
-from pyoco_server.usecases.coordination import Lease
+from pyoco_server.usecases.coordination import Lease, Share
 from pyoco_server.usecases.events.executions import ExecutionWaits, StartExecutions
 from pyoco_server.usecases.events.start import PATIENCE_SEC
 from pyoco_server.usecases.executions.by_hand import ExecutionsByHand
@@ -72,8 +72,9 @@ LookAtRuns = Callable[[Sequence[Change[RunSnapshot]]], None]
 SWEEP_BEAT_SEC = 10.0
 SWEEP_SILENT_SEC = 40.0
 """Lease timeout before another gateway sweeps."""
+ORCHESTRATOR_BEAT_SEC = 1.5
 ORCHESTRATOR_SILENT_SEC = 5.0
-"""Lease timeout before another gateway orchestrates."""
+"""Silence of a gateway before the others orchestrate its part."""
 
 
 class Meter(
@@ -346,7 +347,13 @@ class ExecutionLevel:
             node_runs=NodeRuns(
                 backend.runs, backend.queue, runs.submit, runs.cancel, clock, config.default_tag
             ),
-            lease=Lease(backend.leases, "orchestrator", new_id(), clock, lasts_sec=ORCHESTRATOR_SILENT_SEC),
+            share=Share(
+                backend.rosters,
+                "orchestrators",
+                new_id(),
+                lasts_sec=ORCHESTRATOR_SILENT_SEC,
+                beat_sec=ORCHESTRATOR_BEAT_SEC,
+            ),
             clock=clock,
             new_id=new_id,
             grace_sec=config.cancel_grace_period_sec,
@@ -365,6 +372,11 @@ class ExecutionLevel:
     @property
     def is_caught_up(self) -> bool:
         return self._follow.is_caught_up
+
+    @property
+    def progress(self) -> tuple[int, int] | None:
+        """Executions read and to be read; None if all are read."""
+        return self._follow.progress
 
     @property
     def stale_sec(self) -> float:

@@ -33,9 +33,9 @@ export interface paths {
         };
         /**
          * Readiness
-         * @description 503 while NATS is unavailable or rejects writes, and after a start until the runs have been read.
+         * @description 503 while NATS is unavailable or rejects writes, and after a start until runs and executions are read.
          *
-         *     `runs_read` and `runs_total` show how far that is; null otherwise.
+         *     `runs_read` of `runs_total`, `executions_read` of `executions_total` show how far that is; null otherwise.
          */
         get: operations["ready_ready_get"];
         put?: never;
@@ -3010,6 +3010,10 @@ export interface components {
             runs_read: number | null;
             /** @default null */
             runs_total: number | null;
+            /** @default null */
+            executions_read: number | null;
+            /** @default null */
+            executions_total: number | null;
         };
         /** WorkflowTemplate */
         WorkflowTemplate: {

@@ -60,9 +60,9 @@ async def health(request: Request) -> Response:
     responses={**answers_like(schema_of(Ready)), **answers_like(schema_of(Ready), 503, "Not ready")},
 )
 async def ready(request: Request) -> Response:
-    """503 while NATS is unavailable or rejects writes, and after a start until the runs have been read.
+    """503 while NATS is unavailable or rejects writes, and after a start until runs and executions are read.
 
-    `runs_read` and `runs_total` show how far that is; null otherwise.
+    `runs_read` of `runs_total`, `executions_read` of `executions_total` show how far that is; null otherwise.
     """
     gateway = gateway_of(request)
     facts = {
@@ -71,9 +71,18 @@ async def ready(request: Request) -> Response:
         "read_model": "ok" if gateway.is_caught_up else "catching up",
     }
     is_ready = set(facts.values()) == {"ok"}
-    read, total = gateway.levels.progress or (None, None)
+    progress = gateway.levels.progress
+    runs_read, runs_total = progress.get("runs", (None, None))
+    executions_read, executions_total = progress.get("executions", (None, None))
     response = json_response(
-        Ready("ready" if is_ready else "unavailable", **facts, runs_read=read, runs_total=total)
+        Ready(
+            "ready" if is_ready else "unavailable",
+            **facts,
+            runs_read=runs_read,
+            runs_total=runs_total,
+            executions_read=executions_read,
+            executions_total=executions_total,
+        )
     )
     if not is_ready:
         response.status_code = HTTPStatus.SERVICE_UNAVAILABLE

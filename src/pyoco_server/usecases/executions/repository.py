@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from msgspec import UNSET, Struct
 
@@ -19,7 +19,7 @@ from pyoco_server.domain.executions.records import (
     replace,
     summarise,
 )
-from pyoco_server.errors import NatsUnavailable, SnapshotTooLarge
+from pyoco_server.errors import IndexLost, NatsUnavailable, SnapshotTooLarge
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.concurrency import ROOM_WAIT_SEC, BoundedMemory, Room
 from pyoco_server.usecases.ports.gateway import ExecutionCache, ExecutionIndex, ExecutionLog
@@ -90,7 +90,7 @@ class ExecutionRepository:
             await self._log.bury(logged, Revision(record.log_revision), ttl_sec)
         finally:
             self._memory.forget(execution_id)
-        self._index.apply([Change(execution_id, Revision(record.log_revision), logged, None)])
+        self._show(logged, Revision(record.log_revision))
         await self.erase(execution_id)
 
     async def erase(self, execution_id: str) -> None:
@@ -136,13 +136,18 @@ class ExecutionRepository:
         except WrongRevision:
             self._memory.forget(commit.execution_id)
             raise
-        self._index.apply([Change(commit.execution_id, revision, logged, None)])  # lists show it at once
+        self._show(logged, revision)
         self._written[revision] = None
         while len(self._written) > MAX_IN_MEMORY:
             self._written.popitem(last=False)
         appended = replace(after, log_revision=revision)
         self._remember(appended, self._grown_by(commit))
         return appended
+
+    def _show(self, logged: LoggedCommit, revision: Revision) -> None:
+        """In lists, at once. An index that fails just now is read again, with this commit."""
+        with suppress(IndexLost):
+            self._index.apply([Change(logged.commit.execution_id, revision, logged, None)])
 
     async def save_if_far(self, record: ExecutionRecord) -> None:
         """For a series of commits: the cache is written at the end, and now and then."""
@@ -164,11 +169,11 @@ class ExecutionRepository:
                     detail=str(error),
                 )
 
-    def heard(self, logged: LoggedCommit, revision: Revision) -> bool:
+    def heard(self, logged: LoggedCommit, revision: Revision, *, is_ours: bool = False) -> bool:
         """Handle a commit of the feed. False: this process wrote it and has handled it.
 
         A commit that was only read here before the feed delivered it is still new. The state in memory is
-        advanced, or dropped.
+        advanced, or dropped. `is_ours`: this process attends to it, so a new one is kept from the beginning.
         """
         is_news = revision not in self._written
         self._written.pop(revision, None)
@@ -177,7 +182,11 @@ class ExecutionRepository:
             self._memory.forget(execution_id)
             return False
         held = self._memory.get(execution_id)
-        if held is None or held.log_revision >= revision:
+        if held is None:
+            if is_ours and logged.commit.first_sequence == 1:
+                self._begin(logged.commit, revision)
+            return is_news
+        if held.log_revision >= revision:
             return is_news
         after = None
         if held.state.version + 1 == logged.commit.first_sequence:
@@ -188,6 +197,12 @@ class ExecutionRepository:
             size = self._memory.size(execution_id) + memory_of_commit(logged.commit)
             self._memory.keep(execution_id, after, size)
         return is_news
+
+    def _begin(self, commit: Commit, revision: Revision) -> None:
+        """Without it, the first evaluation of what another gateway has created would read the log."""
+        created = advance(None, commit, revision)
+        if created is not None:
+            self._remember(created)
 
     def forget_all(self) -> None:
         self._memory.clear()

@@ -26,12 +26,13 @@ from pyoco_server.domain.queues import QueueRecord
 from pyoco_server.domain.runs.listing import Place
 from pyoco_server.domain.schedules.model import Schedule, TickPage
 from pyoco_server.domain.secrets.model import SecretRecord, VariableRecord
+from pyoco_server.domain.shares import Roster
 from pyoco_server.domain.stats.records import Bucket, CountPosition, RunEnd, StatsRecord
 from pyoco_server.errors import InvalidListQuery
 from pyoco_server.usecases.ports.alerts import AlertsBackend
 from pyoco_server.usecases.ports.queues import QueueLanes, QueueStore
 from pyoco_server.usecases.ports.runs import GatewayBackend
-from pyoco_server.usecases.ports.stores import Change, Feed, MeasuredClock, Revision, Store
+from pyoco_server.usecases.ports.stores import Change, Feed, FeedPosition, MeasuredClock, Revision, Store
 
 # Executions
 
@@ -93,10 +94,23 @@ class SummaryPage(Struct, frozen=True):
 
 
 class ExecutionIndex(Protocol):
-    """The index of executions. It can be rebuilt."""
+    """A cache of the execution logs for lists and counts. It can be rebuilt.
+
+    Methods raise IndexLost if what was stored cannot be read or written any more.
+    """
+
+    @property
+    def position(self) -> FeedPosition | None: ...
+    @property
+    def is_lost(self) -> bool:
+        """Whether it is empty until it is filled again, after `clear`."""
+        ...
 
     def clear(self) -> None: ...
-    def apply(self, changes: Sequence[Change[LoggedCommit]]) -> None: ...
+    def apply(self, changes: Sequence[Change[LoggedCommit]], position: FeedPosition | None = ...) -> None:
+        """`position`: of the feed after these changes; None: they are this gateway's own."""
+        ...
+
     def page(self, wanted: ExecutionFilter, after: Place | None, limit: int) -> SummaryPage: ...
     def waits(self, tenant_id: str | None, after: Place | None, limit: int) -> SummaryPage: ...
     def is_waiting(self, tenant_id: str | None, execution_id: str, node_id: str) -> bool: ...
@@ -144,6 +158,8 @@ class ExecutionBackend(Protocol):
     def execution_index(self) -> ExecutionIndex: ...
     @property
     def leases(self) -> Store[LeaseRecord]: ...
+    @property
+    def rosters(self) -> Store[Roster]: ...
 
 
 # The audit trail

@@ -21,10 +21,19 @@ from pyoco_server.usecases.executions.query import ExecutionHub
 from pyoco_server.usecases.executions.repository import ExecutionRepository
 from pyoco_server.usecases.ports.gateway import ExecutionIndex
 from pyoco_server.usecases.ports.runs import RunIndex
-from pyoco_server.usecases.ports.stores import Change, Clock, Feed, FeedBatch, Revision, Storage, Versioned
+from pyoco_server.usecases.ports.stores import (
+    Change,
+    Clock,
+    Feed,
+    FeedBatch,
+    FeedPosition,
+    Revision,
+    Storage,
+    Versioned,
+)
 from pyoco_server.usecases.runs.watch import WatchHub
 from pyoco_server.usecases.services.orchestrator import Orchestrate
-from pyoco_server.usecases.services.progress import Progress
+from pyoco_server.usecases.services.progress import Reading
 
 log = get_logger(__name__)
 
@@ -95,7 +104,7 @@ class FollowRuns:
         """`look` is called for every change before it is indexed, `forget` if all that it saw is void."""
         self._look = look
         self._forget = forget
-        self._caught_up = asyncio.Event()
+        self._reading = Reading("runs", index)
         self._meter = meter
         self._feed = feed
         self._index = index
@@ -103,38 +112,27 @@ class FollowRuns:
         self._clock = clock
         self._expire_interval_sec = expire_interval_sec
         self._seen = Revision(0)
-        self._reading: asyncio.Future[None] | None = None
-        self._progress = Progress()
         self._waiting: list[tuple[Revision, asyncio.Future[None]]] = []
 
     @property
     def is_caught_up(self) -> bool:
         """Whether everything stored at the start has been read."""
-        return self._caught_up.is_set() and not self._index.is_lost
+        return self._reading.is_caught_up
 
     async def caught_up(self) -> None:
-        await self._caught_up.wait()
+        await self._reading.caught_up()
 
     @property
     def progress(self) -> tuple[int, int] | None:
         """Runs read and to be read; None if all are read."""
-        return None if self.is_caught_up else (self._progress.read, self._progress.total)
+        return self._reading.progress
 
     @property
     def stale_sec(self) -> float:
         return self._feed.stale_sec
 
     async def run(self) -> None:
-        """From the beginning again if the index is lost."""
-        while True:
-            self._reading = asyncio.ensure_future(self._read())
-            try:
-                await asyncio.wait({self._reading})
-            finally:
-                await cancelled(self._reading)
-            if not self._index.is_lost:
-                self._reading.result()
-                return
+        await self._reading.run(self._read)
 
     async def _read(self) -> None:
         async for batch in self._feed.follow(self._index.position):
@@ -145,8 +143,7 @@ class FollowRuns:
             await asyncio.sleep(self._expire_interval_sec)
             with suppress(IndexLost):
                 self._index.expire(self._clock())
-            if self._index.is_lost and self._reading is not None:
-                self._reading.cancel()
+            self._reading.stop_if_lost()
 
     async def reached(self, revision: Revision, patience: float) -> None:
         """Wait until `revision` was read, or for `patience` seconds, so that callers see their own writes."""
@@ -160,12 +157,11 @@ class FollowRuns:
     async def _take(self, batch: FeedBatch[RunSnapshot]) -> None:
         if batch.is_reset:
             self._index.clear(batch.horizon)
-            self._progress = Progress()
             self._forget()
             self._seen = Revision(0)
             if self.is_caught_up:  # the revisions that watchers know mean nothing any more
                 self._hub.send_home()
-            self._caught_up.clear()
+            self._reading.begin()
         self._hub.tell(batch.changes, self._index.is_known)
         self._look(batch.changes)
         if self.is_caught_up:  # history was counted when it was news
@@ -175,11 +171,7 @@ class FollowRuns:
         self._waiting = [
             (wanted, waiter) for wanted, waiter in self._waiting if not self._wake(wanted, waiter)
         ]
-        if not self.is_caught_up:
-            self._progress.note(len(batch.changes), batch.pending)
-        if batch.is_caught_up and not self.is_caught_up:
-            self._progress.end()
-            self._caught_up.set()
+        self._reading.note(len(batch.changes), batch.pending, is_caught_up=batch.is_caught_up)
 
     async def _put_in_index(self, batch: FeedBatch[RunSnapshot]) -> None:
         changes: Sequence[Change[RunSnapshot]] = batch.changes
@@ -204,6 +196,7 @@ class FollowRuns:
 # Executions: the feed of commits keeps the gateway's view of all of them up to date.
 
 EXECUTIONS_AT_ONCE = 200
+LOST_CHECK_SEC = 5.0
 
 
 class FollowExecutions:
@@ -214,13 +207,16 @@ class FollowExecutions:
         records: ExecutionRepository,
         orchestrate: Orchestrate,
         hub: ExecutionHub,
+        *,
+        lost_check_sec: float = LOST_CHECK_SEC,
     ) -> None:
+        self._lost_check_sec = lost_check_sec
         self._feed = feed
         self._index = index
         self._records = records
         self._orchestrate = orchestrate
         self._hub = hub
-        self._caught_up = asyncio.Event()
+        self._reading = Reading("executions", index)
         self._somebody_waits = asyncio.Event()
         self._looks: list[Callable[[LoggedCommit], None]] = []
 
@@ -231,19 +227,36 @@ class FollowExecutions:
     @property
     def is_caught_up(self) -> bool:
         """Whether all executions that existed at the start are known."""
-        return self._caught_up.is_set()
+        return self._reading.is_caught_up
+
+    @property
+    def progress(self) -> tuple[int, int] | None:
+        """Executions read and to be read; None if all are read."""
+        return self._reading.progress
 
     @property
     def stale_sec(self) -> float:
         return self._feed.stale_sec
 
     async def run(self) -> None:
-        async for batch in self._feed.follow(None):
+        checking = asyncio.ensure_future(self._keep_checking())
+        try:
+            await self._reading.run(self._read)
+        finally:
+            await cancelled(checking)
+
+    async def _read(self) -> None:
+        async for batch in self._feed.follow(self._index.position):
             await self._take(batch)
+
+    async def _keep_checking(self) -> None:
+        while True:
+            await asyncio.sleep(self._lost_check_sec)
+            self._reading.stop_if_lost()
 
     async def orchestrate(self) -> None:
         """The orchestrator needs all executions."""
-        await self._caught_up.wait()
+        await self._reading.caught_up()
         await self._orchestrate.run()
 
     async def next_wait(self, seconds: float) -> bool:
@@ -257,19 +270,26 @@ class FollowExecutions:
         if batch.is_reset:
             self._index.clear()
             self._records.forget_all()
-            self._caught_up.clear()
-        for start in range(0, len(batch.changes), EXECUTIONS_AT_ONCE):
+            self._reading.begin()
+        for start in range(0, max(1, len(batch.changes)), EXECUTIONS_AT_ONCE):
             chunk = batch.changes[start : start + EXECUTIONS_AT_ONCE]
-            for change in chunk:
-                self._tell(change)
-            applied = [await self._made_good(change) for change in chunk]
-            self._index.apply(applied)
-            if any(change.value is not None and change.value.summary.waits for change in applied):
-                self._somebody_waits.set()
-            if start + EXECUTIONS_AT_ONCE < len(batch.changes):
+            is_last = start + EXECUTIONS_AT_ONCE >= len(batch.changes)
+            await self._take_some(chunk, batch.position if is_last else batch.position.at(chunk[-1].revision))
+            if not is_last:
                 await asyncio.sleep(0)
-        if batch.is_caught_up:
-            self._caught_up.set()
+        self._reading.note(len(batch.changes), batch.pending, is_caught_up=batch.is_caught_up)
+
+    async def _take_some(self, changes: Sequence[Change[LoggedCommit]], position: FeedPosition) -> None:
+        """The position covers only what is indexed, so that the rest is read again after a crash.
+
+        Nothing is awaited in between: an orchestrator that begins finds each change in the index, or gets it.
+        """
+        applied = [await self._made_good(change) for change in changes]
+        for change in changes:
+            self._tell(change)
+        self._index.apply(applied, position)
+        if any(change.value is not None and change.value.summary.waits for change in applied):
+            self._somebody_waits.set()
 
     async def _made_good(self, change: Change[LoggedCommit]) -> Change[LoggedCommit]:
         """Data that is not a commit leaves the execution unchanged."""
@@ -293,7 +313,8 @@ class FollowExecutions:
         logged = change.value
         if logged is None:
             return
-        if self._records.heard(logged, Revision(change.revision)):
+        is_ours = self._orchestrate.attends_to(change.key)
+        if self._records.heard(logged, Revision(change.revision), is_ours=is_ours):
             self._orchestrate.nudge(logged.commit)
         self._hub.ring(change.key)
         for look in self._looks:

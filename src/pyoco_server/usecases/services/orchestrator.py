@@ -1,7 +1,9 @@
 """The orchestrator: after every change of an execution, carry out what `react` returns.
 
-It has no state of its own. After a crash all active executions are evaluated again; effects that were
-appended but not carried out are carried out then, and completed ones are recognized.
+Each gateway attends to the executions of its share. It has no state of its own: whoever takes over an
+execution evaluates it again; effects that were appended but not carried out are carried out then, and
+completed ones are recognized. Two gateways that attend to the same execution do each other's work, and no
+harm.
 """
 
 import asyncio
@@ -21,7 +23,7 @@ from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.errors import NatsUnavailable, RequestTooLarge
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.concurrency import HeavyWork
-from pyoco_server.usecases.coordination import Lease
+from pyoco_server.usecases.coordination import Share
 from pyoco_server.usecases.executions.commands import EndMeter, is_execution_id, tell_if_ended
 from pyoco_server.usecases.executions.node_runs import LiveRuns, NodeRuns, fact_of
 from pyoco_server.usecases.executions.repository import ExecutionRepository
@@ -65,7 +67,7 @@ class Orchestrate:
         index: ExecutionIndex,
         graphs: Graphs,
         node_runs: NodeRuns,
-        lease: Lease,
+        share: Share,
         clock: Clock,
         new_id: Callable[[], str],
         grace_sec: float,
@@ -77,7 +79,7 @@ class Orchestrate:
         self._index = index
         self._graphs = graphs
         self._node_runs = node_runs
-        self._lease = lease
+        self._share = share
         self._clock = clock
         self._new_id = new_id
         self._grace_sec = grace_sec
@@ -102,7 +104,7 @@ class Orchestrate:
         Its runs are checked, because an external command may leave a run behind, and another orchestrator may
         have crashed before carrying out its effects.
         """
-        if self._lease.is_held and commit.command_id not in self._writing:
+        if self._share.has(commit.execution_id) and commit.command_id not in self._writing:
             self._want(commit.execution_id).look_at.update(_nodes_of(commit))
 
     def look(self, changes: Sequence[Change[RunSnapshot]]) -> None:
@@ -111,7 +113,8 @@ class Orchestrate:
             run = change.value
             if run is None or run.execution_id is None or not is_execution_id(run.execution_id):
                 continue  # a snapshot may contain anything; only an id may become part of a subject
-            if self._live.heard(run) and self._lease.is_held and not self._is_history(run):
+            is_news = self._live.heard(run)
+            if is_news and self._share.has(run.execution_id) and not self._is_history(run):
                 self._want(run.execution_id).runs[run.run_id] = fact_of(run)
 
     def _is_history(self, run: RunSnapshot) -> bool:
@@ -119,8 +122,11 @@ class Orchestrate:
         return run.status.is_terminal and self._index.has_ended(run.execution_id or "")
 
     def statuses(self, execution_id: str) -> Mapping[str, RunStatus]:
-        """Active runs of an execution by id, also known without the lease."""
+        """Active runs of an execution by id, of any gateway."""
         return self._live.of(execution_id)
+
+    def attends_to(self, execution_id: str) -> bool:
+        return self._share.has(execution_id)
 
     def _want(self, execution_id: str) -> _Due:
         due = self._due.get(execution_id)
@@ -132,22 +138,30 @@ class Orchestrate:
     # The work
 
     async def run(self) -> None:
-        await self._lease.run(self._work)
-
-    async def _work(self) -> None:
-        log.info("orchestrating", action="orchestrator.started")
+        """Attend to the executions of this gateway's share, forever."""
+        work = [
+            asyncio.ensure_future(self._share.run(self._share_changed)),
+            asyncio.ensure_future(self._attend_for_ever()),
+        ]
         try:
-            for execution_id in dict.fromkeys([*self._index.active(), *self._live.executions()]):
-                self._want(execution_id).look_at_all = True
-            await self._attend_for_ever()
+            done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+            for ended in done:
+                ended.result()
         finally:
-            for timer in self._timers.values():
-                timer.cancel()
-            self._timers.clear()
-            self._due.clear()
-            self._attended.clear()
+            for task in work:
+                task.cancel()
+            await asyncio.wait(work)
             self._unsure.clear()
             self._writing.clear()
+
+    def _share_changed(self, is_new: Callable[[str], bool]) -> None:
+        """Drop what others attend to now, and evaluate what they may have left."""
+        for execution_id in {*self._timers, *self._due}:
+            if not self._share.has(execution_id):
+                self._drop(execution_id)
+        for execution_id in dict.fromkeys([*self._index.active(), *self._live.executions()]):
+            if is_new(execution_id):
+                self._want(execution_id).look_at_all = True
 
     async def _attend_for_ever(self) -> None:
         tasks: set[asyncio.Task[None]] = set()
@@ -164,6 +178,11 @@ class Orchestrate:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            for timer in self._timers.values():
+                timer.cancel()
+            self._timers.clear()
+            self._due.clear()
+            self._attended.clear()
 
     def _next(self) -> str | None:
         """The execution that has waited longest and is not being processed."""
@@ -334,7 +353,16 @@ class Orchestrate:
 
     def _look_again(self, execution_id: str) -> None:
         self._timers.pop(execution_id, None)
-        self._want(execution_id)
+        if self._share.has(execution_id):
+            self._want(execution_id)
+        else:
+            self._drop(execution_id)
+
+    def _drop(self, execution_id: str) -> None:
+        """Another gateway attends to it now."""
+        self._later(execution_id, None)
+        self._due.pop(execution_id, None)
+        self._unsure.discard(execution_id)
 
 
 def _has_ended(fact: RunFact | None) -> bool:
