@@ -74,9 +74,9 @@ def test_further_rows_come_as_one_scrolls_each_once(browser: Browser, site: Site
 def test_rows_that_are_far_away_cost_nothing_and_come_back(browser: Browser, site: Site) -> None:
     with page_of(browser, site) as page:
         first = page.locator("tbody tr").first.get_attribute("data-run")
-        for bodies in range(10, 41, 10):
+        for bodies in range(4, 25, 2):
             page.mouse.wheel(0, 1_000_000)
-            until_true(page, f"{BODIES} >= {bodies}")
+            until_true(page, f"{BODIES} >= {bodies}")  # a page of 50 rows
         until_true(page, "document.querySelectorAll('*').length <= 5000")
         height = page.evaluate("document.body.scrollHeight")
         page.evaluate("window.scrollTo(0, 0)")
@@ -109,11 +109,12 @@ def test_a_filter_has_its_own_counts_and_back_leads_to_where_one_was(browser: Br
         until_true(page, f"{BODIES} === 2")
         page.mouse.wheel(0, 20_000)
         until_true(page, f"{BODIES} >= 4")
-        last = page.locator("tbody tr").nth(90)
+        run_id = page.locator("tr[data-run]").last.get_attribute("data-run")
+        last = page.locator(f'[data-run="{run_id}"]')
         last.scroll_into_view_if_needed()
-        run_id, y = last.get_attribute("data-run"), page.evaluate("window.scrollY")
+        y = page.evaluate("window.scrollY")
         last.get_by_role("link").click()
-        expect(page.get_by_role("heading", level=1)).to_have_text("flow-7")
+        expect(page.get_by_role("heading", level=1)).to_contain_text("flow-7")
         page.go_back()
-        expect(page.locator(f'[data-run="{run_id}"]')).to_be_in_viewport()
+        expect(last).to_be_in_viewport()
         assert abs(page.evaluate("window.scrollY") - y) < 100

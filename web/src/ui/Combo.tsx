@@ -72,6 +72,7 @@ export function Combo<O extends Option>({
     <div class="combo">
       <input
         {...COMBOBOX}
+        autoFocus={isAlwaysOpen}
         ref={input}
         aria-label={label}
         aria-expanded={isShown}
