@@ -447,3 +447,17 @@ def test_the_colours_can_be_switched_and_stay(browser: Browser, site: Site) -> N
         assert page.evaluate(ground) != light
         page.reload()
         expect(page.get_by_role("button", name="Theme: dark")).to_be_visible()
+
+
+def test_two_runs_of_a_flow_are_compared(browser: Browser, site: Site) -> None:
+    first, second = site.finished("report", rows=4), site.finished("report", rows=6)
+    with page_of(browser, site, f"#/runs/{second}") as page:
+        page.get_by_role("link", name="Compare").click()
+        expect(page.get_by_label("Compare with")).to_have_value(first)  # the newest that completed
+        changed = page.locator('table.compare [data-key="rows"]')
+        expect(changed).to_contain_text(re.compile(r"rows\s*6\s*4"))
+        expect(page.locator('table.compare [data-key="total"]')).to_contain_text("Succeeded")
+        keep(page, "compare")
+        page.reload()
+        page.locator('table.compare [data-key="total"]').get_by_role("link").last.click()
+        expect(page).to_have_url(re.compile(f"{first}.*task=total"))

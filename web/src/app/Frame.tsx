@@ -170,7 +170,7 @@ function Breadcrumb() {
 
 function PaletteButton() {
   return (
-    <button type="button" class="clock to-palette" title={t("palette.title")} onClick={openPalette}>
+    <button type="button" class="to-palette" title={t("palette.title")} onClick={openPalette}>
       <Glyph name="search" />
       <span class="sr-only">{t("palette.title")}</span>
       <kbd>{/Mac|iP/.test(navigator.platform) ? "⌘K" : "Ctrl K"}</kbd>
