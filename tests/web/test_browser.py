@@ -76,17 +76,60 @@ def test_filters_live_in_the_address(browser: Browser, site: Site) -> None:
         page.get_by_role("navigation", name="Runs by status").get_by_role("link", name="Failed").click()
         expect(row(page, failed)).to_be_visible()
         expect(row(page, fine)).to_have_count(0)
-        page.get_by_label("Flow").fill("failing")
+        query = page.get_by_role("combobox", name="Filter runs")
+        expect(query).to_have_value("status:FAILED")
+        query.fill("status:FAILED fl")
+        query.press("ArrowDown")
+        query.press("Enter")
+        page.keyboard.type("failin")
+        page.get_by_role("option", name="flow:failing").click()
         expect(page).to_have_url(re.compile("flow=failing"))
-        assert "status=FAILED" in page.url
         page.reload()
-        expect(page.get_by_label("Flow")).to_have_value("failing")
+        expect(query).to_have_value("flow:failing status:FAILED")
         expect(row(page, failed)).to_be_visible()
         keep(page, "filtered")
-        page.get_by_label("Flow").fill("nothing like it")
+        query.fill("flow:failing nonsense:1")
+        query.press("Enter")
+        expect(page.get_by_role("alert")).to_contain_text("nonsense:1")
+        query.fill('flow:"nothing like it"')
+        query.press("Enter")
         expect(page.get_by_text("Nothing matches these filters")).to_be_visible()
-        page.get_by_role("link", name="Clear filters").first.click()
+        page.get_by_role("button", name="Clear filters").click()
         expect(row(page, fine)).to_be_visible()
+        query.fill(failed)
+        query.press("Enter")
+        expect(status(page)).to_have_attribute("data-state", "FAILED")
+
+
+def test_what_the_server_cannot_filter_is_searched_and_a_query_is_kept_as_a_view(
+    browser: Browser, site: Site
+) -> None:
+    failed, fine = site.finished("failing"), site.finished("report")
+    with page_of(browser, site) as page:
+        query = page.get_by_role("combobox", name="Filter runs")
+        query.fill('error:"division by" -flow:nobody worker:worker-1')
+        query.press("Enter")
+        expect(row(page, failed)).to_be_visible()
+        expect(row(page, fine)).to_have_count(0)
+        expect(page.get_by_role("navigation", name="Runs by status")).not_to_contain_text(re.compile(r"\d"))
+        later = site.finished("failing")
+        expect(row(page, later)).to_be_visible()  # the list is live
+        page.get_by_role("button", name="Views").click()
+        page.get_by_role("button", name="Save this view…").click()
+        page.get_by_role("dialog").get_by_label("Name").fill("Divisions")
+        keep(page, "save-view")
+        page.get_by_role("dialog").get_by_role("button", name="Save").click()
+        page.get_by_role("button", name="Clear filters").click()
+        expect(row(page, fine)).to_be_visible()
+        page.reload()
+        page.get_by_role("button", name="Views").click()
+        page.get_by_role("link", name="Divisions").click()
+        expect(row(page, fine)).to_have_count(0)
+        expect(row(page, later)).to_be_visible()
+        page.get_by_role("button", name="Divisions").click()
+        keep(page, "views")
+        page.get_by_role("button", name="Remove Divisions").click()
+        expect(page.get_by_role("button", name="Views")).to_be_visible()
 
 
 def test_a_run_shows_its_tasks_values_and_log(browser: Browser, site: Site) -> None:
@@ -404,3 +447,17 @@ def test_the_colours_can_be_switched_and_stay(browser: Browser, site: Site) -> N
         assert page.evaluate(ground) != light
         page.reload()
         expect(page.get_by_role("button", name="Theme: dark")).to_be_visible()
+
+
+def test_two_runs_of_a_flow_are_compared(browser: Browser, site: Site) -> None:
+    first, second = site.finished("report", rows=4), site.finished("report", rows=6)
+    with page_of(browser, site, f"#/runs/{second}") as page:
+        page.get_by_role("link", name="Compare").click()
+        expect(page.get_by_label("Compare with")).to_have_value(first)  # the newest that completed
+        changed = page.locator('table.compare [data-key="rows"]')
+        expect(changed).to_contain_text(re.compile(r"rows\s*6\s*4"))
+        expect(page.locator('table.compare [data-key="total"]')).to_contain_text("Succeeded")
+        keep(page, "compare")
+        page.reload()
+        page.locator('table.compare [data-key="total"]').get_by_role("link").last.click()
+        expect(page).to_have_url(re.compile(f"{first}.*task=total"))

@@ -113,7 +113,8 @@ def test_a_flow_is_run_by_a_form_given_defaults_paused_and_resumed(browser: Brow
         page.get_by_role("group", name="Details of the task").get_by_role("button", name="Input").click()
         expect(page.get_by_role("region", name="Params")).to_contain_text('"rows": 5')
         page.go_back()
-        expect(page.locator(".run-strip li")).to_have_count(len(site.api.list_runs(flow="report")))
+        runs = len(site.api.list_runs(flow="report"))
+        expect(page.locator(".history-grid thead a")).to_have_count(runs)
 
         page.get_by_role("button", name="Pause").click()
         dialog.get_by_label("Reason").fill("month end")
@@ -126,6 +127,39 @@ def test_a_flow_is_run_by_a_form_given_defaults_paused_and_resumed(browser: Brow
         expect(status(page)).to_have_count(0)
     assert site.api.flows.get("report")["paused"] is None
     site.api.flows.put("report", params_schema=SCHEMA, description="Adds up the rows", owner="accounting")
+
+
+def test_a_flow_has_a_history_runs_code_and_a_graph(browser: Browser, site: Site) -> None:
+    site.finished("report", rows=4)
+    site.api.flows.put("report", timeout_sec=600)
+    with page_of(browser, site, "#/flows/report") as page:
+        runs = len(site.api.list_runs(flow="report"))
+        expect(page.locator(".history-grid thead a")).to_have_count(runs)
+        completed = len(site.api.list_runs(flow="report", status="COMPLETED"))
+        expect(page.locator(".history-grid .cell.tone-good")).to_have_count(4 * completed)
+        keep(page, "flow-history")
+        page.get_by_role("button", name="Settings", exact=True).click()
+        expect(page.locator(".flow-settings")).to_contain_text("10m")
+        page.get_by_role("button", name="Runs", exact=True).click()
+        expect(page.locator("tr[data-run]")).to_have_count(runs)
+        page.get_by_role("button", name="Code", exact=True).click()
+        expect(page.locator("table.flow-code")).to_contain_text("worker-1")
+        page.get_by_role("button", name="Graph", exact=True).click()
+        page.get_by_role("button", name="total: Succeeded").click()
+        expect(page.get_by_role("region", name="total")).to_be_visible()
+
+
+def test_the_errors_of_a_flow_are_grouped(browser: Browser, site: Site) -> None:
+    for _ in range(2):
+        last = site.finished("failing")
+    with page_of(browser, site, "#/flows/failing?tab=errors") as page:
+        line = page.locator(".error-line")
+        expect(line).to_have_count(1)
+        expect(line).to_contain_text("division by zero")
+        expect(line.locator(".error-times")).to_have_text(f"{len(site.api.list_runs(flow='failing'))}×")
+        keep(page, "flow-errors")
+        line.get_by_role("link").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text(f"failing · {last[-12:]}")
 
 
 def test_queues_show_what_waits_for_whom_and_can_be_paused(browser: Browser, site: Site) -> None:

@@ -106,7 +106,8 @@ def test_a_page_is_delayed_while_nothing_comes(browser: Browser, site: Site) -> 
     with page_of(browser, site, is_quiet=False) as page:  # the browser logs the failed requests
         expect(page.locator(".live")).to_have_text("Live")
         page.route("**/runs/watch*", lambda route: route.abort())
-        page.get_by_label("Tag").fill("nobody")  # another list, whose stream never opens
+        page.get_by_role("combobox", name="Filter runs").fill("tag:nobody")
+        page.keyboard.press("Enter")  # another list, whose stream never opens
         expect(page.locator(".live")).to_have_text(re.compile(r"Delayed \d+ s"))
         expect(page.locator(".banner")).to_contain_text("The server has confirmed nothing for")
         expect(page.get_by_role("button", name="New run")).to_be_disabled()

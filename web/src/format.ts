@@ -1,32 +1,39 @@
 /** Figures and texts as people read them. */
 import type { Language } from "./app/settings";
 import { shownZone } from "./app/zone";
+import { language } from "./i18n";
 
-const UNITS: [number, string][] = [
-  [86_400, "d"],
-  [3600, "h"],
-  [60, "m"],
-];
+const UNITS = [
+  [86_400, "d", "日"],
+  [3600, "h", "時間"],
+  [60, "m", "分"],
+  [1, "s", "秒"],
+] as const;
 
-/** `840 ms`, `3.2 s`, `4m 05s`, `2h 10m`, `3d 04h`: two units at most. */
-export function duration(seconds: number): string {
+/** `840 ms`, `3.2 s`, `4m 05s`, `2h 10m`, `3d 04h`; `3.2秒`, `4分5秒`: two units at most. */
+export function duration(seconds: number, shown: Language = language.value): string {
   const value = Math.max(0, seconds);
   if (value > 0 && value < 0.0005) return "<1 ms";
   if (value < 0.9995) return `${Math.round(value * 1000)} ms`;
-  if (value < 9.95) return `${value.toFixed(1)} s`;
-  if (value < 59.5) return `${Math.round(value)} s`;
+  if (value < 9.95) return inSeconds(value.toFixed(1), shown);
+  if (value < 59.5) return inSeconds(String(Math.round(value)), shown);
   const whole = Math.round(value);
   const at = UNITS.findIndex(([size]) => whole >= size);
-  const [size, name] = UNITS[at]!;
-  const [nextSize, nextName] = UNITS[at + 1] ?? [1, "s"];
-  const rest = Math.floor((whole % size) / nextSize);
-  return `${Math.floor(whole / size)}${name} ${String(rest).padStart(2, "0")}${nextName}`;
+  const [size, name, word] = UNITS[at]!;
+  const [nextSize, nextName, nextWord] = UNITS[at + 1]!;
+  const [first, rest] = [Math.floor(whole / size), Math.floor((whole % size) / nextSize)];
+  if (shown === "ja") return `${first}${word}${rest === 0 ? "" : `${rest}${nextWord}`}`;
+  return `${first}${name} ${String(rest).padStart(2, "0")}${nextName}`;
+}
+
+function inSeconds(text: string, shown: Language): string {
+  return shown === "ja" ? `${text}秒` : `${text} s`;
 }
 
 /** On an axis, where the figures are round: `2 s` and not `2.0 s`. */
-export function tickLabel(seconds: number): string {
+export function tickLabel(seconds: number, shown: Language = language.value): string {
   if (seconds === 0) return "0";
-  return seconds >= 1 && seconds < 60 ? `${Number(seconds.toFixed(1))} s` : duration(seconds);
+  return seconds >= 1 && seconds < 60 ? inSeconds(String(Number(seconds.toFixed(1))), shown) : duration(seconds, shown);
 }
 
 /** `5 s ago`, in the language's words. */

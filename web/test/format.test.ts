@@ -17,8 +17,19 @@ describe("durations", () => {
     [3 * 86_400 + 4 * 3600, "3d 04h"],
   ])("%s s is %s", (seconds, text) => expect(duration(seconds)).toBe(text));
 
+  it.each([
+    [0.84, "840 ms"],
+    [3.21, "3.2秒"],
+    [42.4, "42秒"],
+    [60, "1分"],
+    [245, "4分5秒"],
+    [7800, "2時間10分"],
+    [3 * 86_400 + 4 * 3600, "3日4時間"],
+  ])("%s s is %s in Japanese", (seconds, text) => expect(duration(seconds, "ja")).toBe(text));
+
   it("on an axis have no needless zeros", () => {
-    expect([0, 0.5, 1, 2.5, 90].map(tickLabel)).toEqual(["0", "500 ms", "1 s", "2.5 s", "1m 30s"]);
+    expect([0, 0.5, 1, 2.5, 90].map((sec) => tickLabel(sec))).toEqual(["0", "500 ms", "1 s", "2.5 s", "1m 30s"]);
+    expect(tickLabel(2, "ja")).toBe("2秒");
   });
 });
 

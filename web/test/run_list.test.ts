@@ -1,48 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { RunSummary } from "../src/api/client";
-import {
-  applied,
-  compare,
-  filtersOf,
-  firstPage,
-  isMore,
-  LIVE_ROWS,
-  matches,
-  released,
-  withPage,
-} from "../src/runs/list";
-
-function run(id: string, updated_at: number, more: Partial<RunSummary> = {}): RunSummary {
-  return {
-    run_id: id,
-    flow_name: "f",
-    status: "RUNNING",
-    tag: "default",
-    tags: null,
-    updated_at,
-    heartbeat_at: updated_at,
-    submitted_at: updated_at,
-    start_time: null,
-    end_time: null,
-    worker_id: null,
-    attempt: null,
-    error: null,
-    cancel_requested_at: null,
-    tasks_total: 0,
-    tasks_done: 0,
-    tenant_id: null,
-    api_key_id: null,
-    workflow_yaml_sha256: null,
-    workflow_yaml_bytes: null,
-    execution_id: null,
-    node_id: null,
-    schedule_id: null,
-    due_at: null,
-    not_before: null,
-    instance_id: null,
-    ...more,
-  };
-}
+import { applied, compare, firstPage, isMore, LIVE_ROWS, released, withPage } from "../src/runs/list";
+import { aRun as run } from "./builders";
 
 const ids = (list: { rows: readonly RunSummary[] }) => list.rows.map((one) => one.run_id);
 const NONE = {};
@@ -120,23 +79,6 @@ describe("pages", () => {
     expect(ids(both)).toEqual(["a", "c", "b"]);
     expect(both.rows[0]?.status).toBe("COMPLETED");
     expect(both.cursor).toBeNull();
-  });
-});
-
-describe("filters", () => {
-  it("come from the address; what is not a status is none", () => {
-    expect(filtersOf({ status: "FAILED", flow: "etl", tag: "" })).toEqual({
-      status: "FAILED",
-      flow: "etl",
-      tag: undefined,
-    });
-    expect(filtersOf({ status: "<b>" }).status).toBeUndefined();
-  });
-
-  it("find a run by its routing tag and by its own tags", () => {
-    expect(matches(run("a", 1, { tag: "cpu", tags: ["eu"] }), { tag: "eu" })).toBe(true);
-    expect(matches(run("a", 1, { tag: "cpu", tags: ["eu"] }), { tag: "cpu" })).toBe(true);
-    expect(matches(run("a", 1, { tag: "cpu", tags: ["eu"] }), { tag: "us" })).toBe(false);
   });
 });
 

@@ -10,6 +10,7 @@ import { delaySec } from "../live/freshness";
 import { Dialog } from "../ui/Dialog";
 import { Glyph, type IconName, Logo } from "../ui/icons";
 import { toast } from "../ui/toasts";
+import { opened } from "./keys";
 import { link, place } from "./router";
 import { GROUPS, HOME, SECTIONS, type Section, sectionOf } from "./sections";
 import { settings } from "./settings";
@@ -131,6 +132,7 @@ export function TopBar({ isOut = false }: { isOut?: boolean }) {
       <Brand />
       {!isOut && <Breadcrumb />}
       <div class="tools">
+        {!isOut && <PaletteButton />}
         {!isOut && <Pill />}
         {!isOut && <Clock />}
         <div class="top-tools">
@@ -164,6 +166,20 @@ function Breadcrumb() {
       </ol>
     </nav>
   );
+}
+
+function PaletteButton() {
+  return (
+    <button type="button" class="to-palette" title={t("palette.title")} onClick={openPalette}>
+      <Glyph name="search" />
+      <span class="sr-only">{t("palette.title")}</span>
+      <kbd>{/Mac|iP/.test(navigator.platform) ? "⌘K" : "Ctrl K"}</kbd>
+    </button>
+  );
+}
+
+function openPalette(): void {
+  opened.value = "palette";
 }
 
 /** Whether what is shown is what is so. */

@@ -1,4 +1,4 @@
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { SignIn } from "../auth/SignIn";
 import { apiKey, needsKey } from "../auth/session";
 import { useInbox } from "../executions/waits/inbox";
@@ -9,6 +9,8 @@ import { Empty } from "../ui/texts";
 import { Toasts } from "../ui/toasts";
 import { BottomBar, Sidebar, TopBar } from "./Frame";
 import { useHealth } from "./health";
+import { focusHeading, opened, useKeys } from "./keys";
+import { onDemand } from "./onDemand";
 import { link, place, returnedTo } from "./router";
 import { HOME, sectionOf } from "./sections";
 import { canAct, standing } from "./standing";
@@ -35,6 +37,7 @@ export function Shell() {
             <Content />
           </div>
           <BottomBar />
+          <Opened />
         </div>
       )}
       <Toasts />
@@ -58,6 +61,12 @@ function Content() {
     document.title = `${title} · pyoco-server`;
   }, [title, language.value]);
   useEffect(() => window.scrollTo({ top: returnedTo.value ?? 0 }), [path, id]);
+  const isFirst = useRef(true);
+  useEffect(() => {
+    const isStart = isFirst.current;
+    isFirst.current = false;
+    return isStart ? undefined : focusHeading();
+  }, [path, id]);
   return (
     <main id="content" tabIndex={-1}>
       <AwayBanner />
@@ -70,6 +79,18 @@ function Content() {
       )}
     </main>
   );
+}
+
+const Palette = onDemand(async () => (await import("../palette/Palette")).Palette);
+const KeysDialog = onDemand(async () => (await import("../palette/Palette")).KeysDialog);
+
+function Opened() {
+  useKeys();
+  const close = () => {
+    opened.value = null;
+  };
+  if (opened.value === "palette") return <Palette onClose={close} />;
+  return opened.value === "keys" ? <KeysDialog onClose={close} /> : null;
 }
 
 function AwayBanner() {

@@ -1,26 +1,23 @@
+import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { ApiError, type FlowDetails, get, post, type RunSummary, type Schemas } from "../api/client";
-import { now } from "../app/clock";
 import { link } from "../app/router";
 import { useTitle } from "../app/title";
-import { ago, duration, tickLabel, visible } from "../format";
-import { language, t } from "../i18n";
+import { duration, tickLabel, visible } from "../format";
+import { t } from "../i18n";
 import { usePolling } from "../live/usePolling";
-import { RunTable } from "../runs/RunsPage";
 import { pauses } from "../runs/tries";
 import { Act } from "../ui/Act";
-import { JsonValue } from "../ui/JsonValue";
 import { PauseDialog, PauseFacts, ResumeDialog } from "../ui/Pausing";
-import { Status, toneOf } from "../ui/Status";
+import { Status } from "../ui/Status";
 import { Age, Empty, Plain, Problem, Tags } from "../ui/texts";
 import { DefaultsDialog } from "./DefaultsDialog";
-import { bars } from "./flow";
+import { FlowTabs } from "./FlowTabs";
 import { Rate } from "./parts";
 import { RunDialog } from "./RunDialog";
 
 const REFRESH_MS = 3000;
-const STRIP = 40;
-const LISTED = 10;
+const STRIP = 50;
 
 export function FlowPage({ id }: { id: string }) {
   useTitle(id);
@@ -66,15 +63,7 @@ export function FlowPage({ id }: { id: string }) {
         </div>
       )}
       <Facts flow={flow} />
-      <Recent flow={flow} runs={runs} />
-      {flow.params_schema !== null && (
-        <section class="panel" aria-label={t("flow.schema")}>
-          <header class="panel-head">
-            <h2>{t("flow.schema")}</h2>
-          </header>
-          <JsonValue value={flow.params_schema} label={t("flow.schema")} />
-        </section>
-      )}
+      <FlowTabs flow={flow} runs={runs} defaults={defaultsShown(flow)} />
     </>
   );
 }
@@ -181,7 +170,12 @@ function Facts({ flow }: { flow: FlowDetails }) {
       )}
       <Links title={t("flow.schedules")} section="schedules" names={flow.schedules} />
       <Links title={t("flow.limits")} section="limits" names={flow.limits} />
-      <Defaults flow={flow} />
+      {flow.owner && (
+        <div>
+          <dt>{t("flow.owner")}</dt>
+          <dd>{visible(flow.owner)}</dd>
+        </div>
+      )}
     </dl>
   );
 }
@@ -203,77 +197,17 @@ function Links({ title, section, names }: { title: string; section: string; name
 }
 
 /** Defaults for its runs. */
-function Defaults({ flow }: { flow: FlowDetails }) {
-  const shown: [string, string | null][] = [
-    [t("flow.owner"), flow.owner && visible(flow.owner)],
-    [t("flow.priority"), flow.priority && t(`priority.${flow.priority}`)],
-    [t("run.fact.timeout"), flow.timeout_sec && tickLabel(flow.timeout_sec)],
-    [t("run.fact.startWithin"), flow.start_within_sec && tickLabel(flow.start_within_sec)],
+function defaultsShown(flow: FlowDetails): [string, ComponentChildren][] {
+  const { retry, priority, timeout_sec, start_within_sec } = flow;
+  const found: [string, ComponentChildren][] = [
+    [t("flow.priority"), priority && t(`priority.${priority}`)],
+    [t("run.fact.timeout"), timeout_sec && tickLabel(timeout_sec)],
+    [t("run.fact.startWithin"), start_within_sec && tickLabel(start_within_sec)],
     [
       t("run.fact.retry"),
-      flow.retry &&
-        flow.retry.max_attempts > 1 &&
-        t("run.fact.retry.policy", { n: flow.retry.max_attempts, pauses: pauses(flow.retry) }),
+      retry && retry.max_attempts > 1 && t("run.fact.retry.policy", { n: retry.max_attempts, pauses: pauses(retry) }),
     ],
-  ].map(([name, value]) => [String(name), value ? String(value) : null]);
-  return (
-    <>
-      {shown
-        .filter(([, value]) => value !== null)
-        .map(([name, value]) => (
-          <div key={name}>
-            <dt>{name}</dt>
-            <dd>{value}</dd>
-          </div>
-        ))}
-      {flow.updated_at !== null && (
-        <div>
-          <dt>{t("flow.changed")}</dt>
-          <dd>
-            <Age at={flow.updated_at} />
-          </dd>
-        </div>
-      )}
-    </>
-  );
-}
-
-function Recent({ flow, runs }: { flow: FlowDetails; runs: readonly RunSummary[] }) {
-  return (
-    <section aria-label={t("flow.runs")} class="recent">
-      <header class="part-head">
-        <h2>{t("flow.runs")}</h2>
-        <a href={link(["runs"], { flow: flow.name })}>{t("flow.allRuns")}</a>
-      </header>
-      {runs.length === 0 ? (
-        <p class="dim">{t("flow.noRuns")}</p>
-      ) : (
-        <>
-          <Strip runs={runs} />
-          <RunTable rows={runs.slice(0, LISTED)} />
-        </>
-      )}
-    </section>
-  );
-}
-
-/** One bar per run, as high as the run was long. */
-function Strip({ runs }: { runs: readonly RunSummary[] }) {
-  return (
-    <ol class="run-strip">
-      {bars(runs, now.value).map(({ run, height }) => {
-        const took = run.start_time === null ? "" : duration((run.end_time ?? now.value) - run.start_time);
-        const words = [t(`state.${run.status}`), took, ago(now.value - run.updated_at, language.value)];
-        const label = words.filter(Boolean).join(" · ");
-        return (
-          <li key={run.run_id}>
-            <a class={`tone-${toneOf(run.status)}`} href={link(["runs", run.run_id])} title={label}>
-              <span class="run-bar" style={{ height: `${Math.round(12 + 88 * height)}%` }} />
-              <span class="sr-only">{label}</span>
-            </a>
-          </li>
-        );
-      })}
-    </ol>
-  );
+    [t("flow.changed"), flow.updated_at && <Age at={flow.updated_at} />],
+  ];
+  return found.filter(([, value]) => value);
 }

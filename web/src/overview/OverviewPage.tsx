@@ -9,9 +9,10 @@ import { ago, count, duration, visible } from "../format";
 import { language, t } from "../i18n";
 import { Glyph, type IconName } from "../ui/icons";
 import { toneOf } from "../ui/Status";
-import { Age, Problem } from "../ui/texts";
+import { Problem } from "../ui/texts";
 import { type Need, needsOf } from "./attention";
 import { EndedChart } from "./EndedChart";
+import { FailureGroups } from "./FailureGroups";
 import { type Failures, grouped } from "./failures";
 import { Spark } from "./Spark";
 import { countsOf, RANGES, type RangeName, rangeOf, type Stats } from "./series";
@@ -244,21 +245,7 @@ function QueuesPart({
 function FailuresPart({ groups }: { groups: readonly Failures[] }) {
   return (
     <Part title={t("overview.errors")} href={link(["runs"], { status: "FAILED" })}>
-      {groups.length === 0 && <p class="dim pad">{t("overview.flows.none")}</p>}
-      <ul class="overview-rows">
-        {groups.slice(0, 8).map(({ newest, error, flows, n: times }) => (
-          <li key={newest.run_id} class="error-line">
-            <span class="error-times tone-bad">{n(times)}×</span>
-            <a class="mono" href={link(["runs", newest.run_id])} title={visible(error)}>
-              {visible(error) || t("state.FAILED")}
-            </a>
-            <span class="dim">{flows.map(visible).join(", ")}</span>
-            <span class="dim">
-              <Age at={newest.updated_at} />
-            </span>
-          </li>
-        ))}
-      </ul>
+      <FailureGroups groups={groups.slice(0, 8)} />
     </Part>
   );
 }

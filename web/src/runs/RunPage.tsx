@@ -16,9 +16,10 @@ import { Panes } from "../ui/Panes";
 import { Status } from "../ui/Status";
 import { copy, Empty, Moment, Plain, Problem, RunId } from "../ui/texts";
 import { CancelDialog } from "./CancelDialog";
+import { ComparePage } from "./ComparePage";
 import { DetailPane } from "./DetailPane";
 import { DiagnosisNotice } from "./DiagnosisNotice";
-import { shownTask } from "./detail";
+import { LATEST, shownTask } from "./detail";
 import { RetryDialog, type Start } from "./RetryDialog";
 import { RunFacts } from "./RunFacts";
 import { SubmitDialog } from "./SubmitDialog";
@@ -29,6 +30,11 @@ import { keepable, shownTries, startsAt } from "./tries";
 import { isEnded, useRun } from "./useRun";
 
 export function RunPage({ id }: { id: string }) {
+  const other = place.value.query.with;
+  return other ? <ComparePage id={id} other={other} /> : <OneRun id={id} />;
+}
+
+function OneRun({ id }: { id: string }) {
   const { run, lines, error } = useRun(id);
   useTitle(run && `${visible(run.flow_name)} · ${shortId(id)}`);
 
@@ -133,6 +139,10 @@ function Actions({ run }: { run: Run }) {
   const close = () => setOpen(null);
   return (
     <div class="actions">
+      <a class="button" href={link(["runs", run.run_id], { with: LATEST })}>
+        <Glyph name="compare" />
+        {t("compare.title")}
+      </a>
       {(isPlain || isEnded(run)) && (
         <Menu icon="again" label={t("run.again")}>
           {isEnded(run) && <Item icon="again" text={t("run.again.same")} onClick={() => setOpen("start")} />}

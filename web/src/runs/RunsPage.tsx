@@ -1,33 +1,41 @@
+import { useComputed } from "@preact/signals";
 import { useState } from "preact/hooks";
 import type { RunSummary } from "../api/client";
 import { now } from "../app/clock";
 import { client, worker } from "../app/commands";
-import { link, place, refine } from "../app/router";
-import { shortId, visible } from "../format";
+import { link, place } from "../app/router";
+import { duration, shortId, visible } from "../format";
 import { t } from "../i18n";
+import { Chunks } from "../ui/Chunks";
 import { Deadline } from "../ui/Deadline";
 import { Glyph } from "../ui/icons";
-import { FilterForm, ListPage, StatusChips } from "../ui/ListPage";
-import { FilterInput, Progress } from "../ui/lists";
+import { ListPage, StatusChips } from "../ui/ListPage";
+import { Progress } from "../ui/lists";
 import { Status, toneOf } from "../ui/Status";
-import { Age, Command, Empty, Moment, RunId, Tags, Took } from "../ui/texts";
-import { filtersOf, isMore, LIVE_ROWS, type RunFilters, STATUSES } from "./list";
+import { Age, Command, Empty, RunId, Tags, Took } from "../ui/texts";
+import { isMore, LIVE_ROWS } from "./list";
+import { QueryBar } from "./QueryBar";
+import { filtersOf, type RunFilters, resolved, STATUSES } from "./query";
 import { SelectionBar } from "./SelectionBar";
 import { SubmitDialog } from "./SubmitDialog";
 import { idsOf, type Selecting, useSelection } from "./selection";
 import { startsAt } from "./tries";
+import { useNames } from "./useNames";
 import { useRunList } from "./useRunList";
 
 /** Within a filter the server counts up to this many. */
 const COUNTED = 10_000;
 
 export function RunsPage() {
-  const filters = filtersOf(place.value.query);
+  const asked = filtersOf(place.value.query);
+  const at = useComputed(() => JSON.stringify(resolved(filtersOf(place.value.query), now.value)));
+  const filters: RunFilters = JSON.parse(at.value);
+  const { names, p50 } = useNames();
   const { list, counts, isLoaded, error, more, release } = useRunList(filters);
   const [isSubmitting, setSubmitting] = useState(false);
-  const { status: _, ...rest } = filters;
+  const { status: _, ...rest } = asked;
   const isFiltered = Object.values(filters).some(Boolean);
-  const selection = useSelection(JSON.stringify(filters));
+  const selection = useSelection(JSON.stringify(asked));
   return (
     <>
       <ListPage
@@ -38,12 +46,12 @@ export function RunsPage() {
             <StatusChips
               section="runs"
               statuses={STATUSES}
-              counts={counts}
+              counts={asked.q ? null : counts}
               {...(Object.values(rest).some(Boolean) ? { most: COUNTED } : {})}
-              status={filters.status}
+              status={asked.status}
               rest={rest}
             />
-            <Filters filters={filters} isFiltered={isFiltered} />
+            <QueryBar filters={asked} names={names} />
             {selection.size > 0 && (
               <SelectionBar
                 selection={selection}
@@ -60,7 +68,7 @@ export function RunsPage() {
         isFiltered={isFiltered}
         none={<NoRuns />}
       >
-        <RunTable rows={list.rows} selection={selection} />
+        <RunTable rows={list.rows} selection={selection} p50={p50} />
       </ListPage>
       {isSubmitting && <SubmitDialog onClose={() => setSubmitting(false)} />}
     </>
@@ -84,37 +92,18 @@ function Held({ n, onRelease }: { n: number; onRelease: () => void }) {
   );
 }
 
-function Filters({ filters, isFiltered }: { filters: RunFilters; isFiltered: boolean }) {
-  const change = (part: Partial<RunFilters>) => refine({ ...filters, ...part });
-  return (
-    <FilterForm section="runs" isFiltered={isFiltered}>
-      <label>
-        <span>{t("runs.filter.flow")}</span>
-        <FilterInput value={filters.flow} hint={t("runs.filter.flow.hint")} onChange={(flow) => change({ flow })} />
-      </label>
-      <label>
-        <span>{t("runs.filter.tag")}</span>
-        <FilterInput value={filters.tag} hint="" onChange={(tag) => change({ tag })} />
-      </label>
-      {(filters.since || filters.until) && (
-        <button
-          type="button"
-          class="chip"
-          aria-label={t("runs.filter.anyTime")}
-          title={t("runs.filter.anyTime")}
-          onClick={() => change({ since: undefined, until: undefined })}
-        >
-          <Glyph name="clock" />
-          {filters.since && <Moment at={Number(filters.since)} />} –{" "}
-          {filters.until && <Moment at={Number(filters.until)} />}
-          <Glyph name="close" size={12} />
-        </button>
-      )}
-    </FilterForm>
-  );
-}
+const COLUMNS = 9;
 
-export function RunTable({ rows, selection }: { rows: readonly RunSummary[]; selection?: Selecting }) {
+export function RunTable({
+  rows,
+  selection,
+  p50,
+}: {
+  rows: readonly RunSummary[];
+  selection?: Selecting;
+  /** How long runs of a flow usually take, in seconds. */
+  p50?: ReadonlyMap<string, number>;
+}) {
   return (
     <div class="table-frame">
       <table class="runs stack">
@@ -142,17 +131,17 @@ export function RunTable({ rows, selection }: { rows: readonly RunSummary[]; sel
             <th scope="col">{t("runs.column.run")}</th>
           </tr>
         </thead>
-        <tbody>
-          {rows.map((run) => (
-            <RunRow key={run.run_id} run={run} {...(selection ? { selection } : {})} />
-          ))}
-        </tbody>
+        <Chunks rows={rows} columns={COLUMNS}>
+          {(run) => (
+            <RunRow key={run.run_id} run={run} usual={p50?.get(run.flow_name)} {...(selection ? { selection } : {})} />
+          )}
+        </Chunks>
       </table>
     </div>
   );
 }
 
-function RunRow({ run, selection }: { run: RunSummary; selection?: Selecting }) {
+function RunRow({ run, usual, selection }: { run: RunSummary; usual: number | undefined; selection?: Selecting }) {
   return (
     <tr class={`row tone-${toneOf(run.status)}`} data-run={run.run_id}>
       {selection && (
@@ -189,6 +178,7 @@ function RunRow({ run, selection }: { run: RunSummary; selection?: Selecting }) 
         />
       </td>
       <td class="num cell-took">
+        {usual && run.start_time !== null && <Pace from={run.start_time} to={run.end_time} usual={usual} />}
         <Took from={run.start_time} to={run.end_time} />
       </td>
       <td class="cell-age">
@@ -202,6 +192,19 @@ function RunRow({ run, selection }: { run: RunSummary; selection?: Selecting }) 
         <RunId id={run.run_id} />
       </td>
     </tr>
+  );
+}
+
+const SLOW = 2;
+
+/** That it takes much longer than the other runs of its flow. */
+function Pace({ from, to, usual }: { from: number; to: number | null; usual: number }) {
+  const times = ((to ?? now.value) - from) / usual;
+  if (times < SLOW) return null;
+  return (
+    <span class="tone-text tone-warn pace" title={t("runs.pace", { time: duration(usual) })}>
+      ×{times < 9.95 ? times.toFixed(1) : Math.round(times)}
+    </span>
   );
 }
 

@@ -5,7 +5,7 @@ import type { Wanted } from "../bulk/bulk";
 import { count } from "../format";
 import { language, t } from "../i18n";
 import { Act } from "../ui/Act";
-import { queryOf, type RunFilters } from "./list";
+import { queryOf, type RunFilters } from "./query";
 import { idsOf, matching, type Selecting } from "./selection";
 import type { Counts } from "./useRunList";
 
@@ -47,7 +47,7 @@ export function SelectionBar({
           {t("bulk.select.shown")}
         </button>
       )}
-      {isPageFull && isMore && !selection.isAll && (
+      {isPageFull && isMore && !filters.q && !selection.isAll && (
         <button type="button" class="button quiet" onClick={selection.all}>
           {t("bulk.select.all", { n: all })}
         </button>

@@ -75,11 +75,18 @@ export function TasksPane({ run, selected, onSelect }: Choosing) {
 }
 
 function FlowGraph({ run, selected, onSelect }: Choosing) {
-  if (!run.task_dependencies) return <p class="dim pad">{t("run.graph.none")}</p>;
-  const names = Object.keys(run.task_dependencies).sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+  const graph = graphOf(run);
+  if (!graph) return <p class="dim pad">{t("run.graph.none")}</p>;
+  return <GraphView {...graph} selected={selected} onSelect={onSelect} />;
+}
+
+/** Null: the run has no record of it. */
+export function graphOf(run: Run) {
+  const needs = run.task_dependencies;
+  if (!needs) return null;
+  const names = Object.keys(needs).sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
   const nodes = names.map((name) => ({ id: name, label: name, state: run.tasks[name] ?? ("PENDING" as const) }));
-  const edges = names.flatMap((to) => (run.task_dependencies?.[to] ?? []).map((from) => ({ from, to })));
-  return <GraphView nodes={nodes} edges={edges} selected={selected} onSelect={onSelect} />;
+  return { nodes, edges: names.flatMap((to) => (needs[to] ?? []).map((from) => ({ from, to }))) };
 }
 
 function List({ run, shown, selected, onSelect }: Choosing & { shown: readonly string[] }) {

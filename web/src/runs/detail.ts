@@ -1,6 +1,9 @@
 /** What the page of a run shows beside the tasks: of one task, or of the whole run. */
 import type { Run } from "../api/client";
 
+/** In an address: compare with the newest run that completed. */
+export const LATEST = "latest";
+
 export const TABS = ["log", "input", "output", "error"] as const;
 export type Tab = (typeof TABS)[number];
 

@@ -1,18 +1,6 @@
 /** The list of runs as a value: a page is added, changes are applied, nothing is read twice. */
-import type { RunStatus, RunSummary } from "../api/client";
-
-export const STATUSES: readonly RunStatus[] = ["FAILED", "RUNNING", "PENDING", "CANCELLING", "CANCELLED", "COMPLETED"];
-
-export interface RunFilters {
-  status?: RunStatus | undefined;
-  flow?: string | undefined;
-  tag?: string | undefined;
-  /** Unix seconds: changed within this time, which for ended runs is when they ended. */
-  since?: string | undefined;
-  until?: string | undefined;
-}
-
-const SECONDS = /^\d+(\.\d+)?$/;
+import type { RunSummary } from "../api/client";
+import { matches, type RunFilters } from "./query";
 
 export interface RunList {
   rows: readonly RunSummary[];
@@ -33,35 +21,6 @@ export interface ListChange {
 export const LIVE_ROWS = 100;
 
 export const EMPTY: RunList = { rows: [], cursor: null, isTrimmed: false, held: new Map() };
-
-export function filtersOf(query: Record<string, string>): RunFilters {
-  return {
-    status: STATUSES.find((status) => status === query.status),
-    flow: query.flow || undefined,
-    tag: query.tag || undefined,
-    since: SECONDS.test(query.since ?? "") ? query.since : undefined,
-    until: SECONDS.test(query.until ?? "") ? query.until : undefined,
-  };
-}
-
-/** As the server's lists and operations take them. */
-export function queryOf({ since, until, ...rest }: RunFilters) {
-  return {
-    ...rest,
-    ...(since ? { updated_after: Number(since) } : {}),
-    ...(until ? { updated_before: Number(until) } : {}),
-  };
-}
-
-export function matches(run: RunSummary, filters: RunFilters): boolean {
-  return (
-    (!filters.status || run.status === filters.status) &&
-    (!filters.flow || run.flow_name === filters.flow) &&
-    (!filters.tag || run.tag === filters.tag || (run.tags ?? []).includes(filters.tag)) &&
-    (!filters.since || run.updated_at > Number(filters.since)) &&
-    (!filters.until || run.updated_at < Number(filters.until))
-  );
-}
 
 /** Newest first, ties by id: the order of the server's pages. */
 export function compare(a: RunSummary, b: RunSummary): number {

@@ -3,18 +3,8 @@ import { get, type RunStatus, type RunSummary, type Schemas } from "../api/clien
 import { returnedTo } from "../app/router";
 import type { LiveEvent, Read, Subject } from "../live/live";
 import { useLive } from "../live/useLive";
-import {
-  applied,
-  EMPTY,
-  firstPage,
-  LIVE_ROWS,
-  type ListChange,
-  queryOf,
-  type RunFilters,
-  type RunList,
-  released,
-  withPage,
-} from "./list";
+import { applied, EMPTY, firstPage, LIVE_ROWS, type ListChange, type RunList, released, withPage } from "./list";
+import { matches, queryOf, type RunFilters } from "./query";
 
 export type Counts = Partial<Record<RunStatus, number>>;
 
@@ -36,6 +26,9 @@ const READING_BELOW_PX = 240;
 /** The most that the server returns at once. */
 const MAX_PAGE = 200;
 
+/** So many pages are searched at once for what the server does not know. */
+const SEARCHED_PAGES = 5;
+
 /** The list as it was left: whoever comes back to it finds the rows that were there. */
 let left: { key: string; state: RunListState } | null = null;
 
@@ -43,16 +36,34 @@ function startFor(key: string): RunListState {
   return left?.key === key && returnedTo.peek() !== null ? left.state : START;
 }
 
-async function page(
+interface RunPage {
+  items: RunSummary[];
+  next_cursor: string | null;
+}
+
+async function served(
   filters: RunFilters,
   cursor: string | null,
   signal: AbortSignal,
-  limit = PAGE,
-): Promise<{ items: RunSummary[]; next_cursor: string | null }> {
+  limit: number,
+): Promise<RunPage> {
   // With `updated_after` the answer is a page; without it, a bare array.
   const query = { updated_after: 0, ...queryOf(filters), cursor, limit, stale: "ok" as const };
   const found = (await get("/runs", { query, signal })) as Schemas["RunPage"];
   return { items: found.items as RunSummary[], next_cursor: found.next_cursor };
+}
+
+async function page(filters: RunFilters, cursor: string | null, signal: AbortSignal, limit = PAGE): Promise<RunPage> {
+  if (!filters.q) return served(filters, cursor, signal, limit);
+  const items: RunSummary[] = [];
+  let next = cursor;
+  for (let n = 0; n < SEARCHED_PAGES && items.length < limit; n++) {
+    const read = await served(filters, next, signal, MAX_PAGE);
+    items.push(...read.items.filter((run) => matches(run, filters)));
+    next = read.next_cursor;
+    if (next === null) break;
+  }
+  return { items, next_cursor: next };
 }
 
 function listSubject(filters: RunFilters): Subject<RunListState> {

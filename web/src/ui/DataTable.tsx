@@ -6,6 +6,8 @@ import { Problem } from "./texts";
 
 export interface Column<T> {
   title: string;
+  /** In place of the title, which names the values on a phone. */
+  head?: ComponentChildren;
   cell: (row: T) => ComponentChildren;
   class?: string;
   /** Only for those who do not see the table, such as above buttons. */
@@ -30,9 +32,9 @@ export function DataTable<T>({
       <table class={`${name} stack`}>
         <thead>
           <tr>
-            {columns.map(({ title, isSilent, class: kind }) => (
+            {columns.map(({ title, head, isSilent, class: kind }) => (
               <th key={title} scope="col" class={kind === "num" ? kind : undefined}>
-                {isSilent ? <span class="sr-only">{title}</span> : title}
+                {isSilent ? <span class="sr-only">{title}</span> : (head ?? title)}
               </th>
             ))}
           </tr>

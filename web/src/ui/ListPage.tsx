@@ -54,8 +54,8 @@ export function ListPage({
       {head}
       {error && <Problem error={error} />}
       {!isLoaded && !error && <p class="dim loading">{t("runs.loading")}</p>}
-      {shown > 0 ? children : isLoaded && (isFiltered ? <NoMatch section={section} /> : none)}
-      {shown > 0 && <More isMore={isMore} shown={shown} onMore={more} />}
+      {shown > 0 ? children : isLoaded && !isMore && (isFiltered ? <NoMatch section={section} /> : none)}
+      {isLoaded && (shown > 0 || isMore) && <More isMore={isMore} shown={shown} onMore={more} />}
     </>
   );
 }
@@ -71,7 +71,8 @@ export function StatusChips({
 }: {
   section: Section;
   statuses: readonly AnyState[];
-  counts: Partial<Record<string, number>>;
+  /** Null: they are not counted. */
+  counts: Partial<Record<string, number>> | null;
   /** Up to how many of a status are counted. */
   most?: number;
   status: string | undefined;
@@ -81,23 +82,23 @@ export function StatusChips({
   children?: ComponentChildren;
 }) {
   const limit = most === undefined ? {} : { most };
-  const isKnown = Object.keys(counts).length > 0;
-  const all = Object.values(counts).reduce<number>((sum, n) => sum + (n ?? 0), 0);
+  const isKnown = Object.keys(counts ?? {}).length > 0;
+  const all = Object.values(counts ?? {}).reduce<number>((sum, n) => sum + (n ?? 0), 0);
   return (
     <nav class="chips" aria-label={t(`${section}.byStatus`)}>
       <a class="chip" href={link([section], rest)} aria-current={chosen ? undefined : "true"}>
-        {t("runs.all")} <Count value={isKnown ? all : undefined} {...limit} />
+        {t("runs.all")} {counts && <Count value={isKnown ? all : undefined} {...limit} />}
       </a>
       {children}
       {statuses.map((status) => (
         <a
           key={status}
-          class={`chip tone-${toneOf(status)} ${counts[status] ? "" : "is-zero"}`}
+          class={`chip tone-${toneOf(status)} ${counts && !counts[status] ? "is-zero" : ""}`}
           href={link([section], { ...rest, status })}
           aria-current={chosen === status ? "true" : undefined}
         >
           <StatusIcon state={status} />
-          {t(`state.${status}`)} <Count value={isKnown ? (counts[status] ?? 0) : undefined} {...limit} />
+          {t(`state.${status}`)} {counts && <Count value={isKnown ? (counts[status] ?? 0) : undefined} {...limit} />}
         </a>
       ))}
     </nav>

@@ -4,7 +4,18 @@ import { canAct } from "../app/standing";
 import { Glyph, type IconName } from "./icons";
 
 /** A button with several things to do. A click elsewhere, Escape and a choice close it. */
-export function Menu({ label, icon, children }: { label: string; icon: IconName; children: ComponentChildren }) {
+export function Menu({
+  label,
+  icon,
+  isLocal = false,
+  children,
+}: {
+  label: string;
+  icon: IconName;
+  /** Nothing in it changes the server. */
+  isLocal?: boolean;
+  children: ComponentChildren;
+}) {
   const [isOpen, setOpen] = useState(false);
   const box = useRef<HTMLDivElement>(null);
   useEffect(() => {
@@ -28,7 +39,7 @@ export function Menu({ label, icon, children }: { label: string; icon: IconName;
         type="button"
         class="button"
         aria-expanded={isOpen}
-        disabled={!canAct.value}
+        disabled={!isLocal && !canAct.value}
         onClick={() => setOpen(!isOpen)}
       >
         <Glyph name={icon} />

@@ -102,6 +102,8 @@ const SHAPES = {
       <path d="M5.7 7.2l4.6-2.3M5.7 8.8l4.6 2.3" class="line" />
     </>
   ),
+  compare: <path d="M8 2v12M5.5 4.5h-3v7h3M10.5 4.5h3v7h-3" class="line" />,
+  bookmark: <path d="M4 2.5h8v11l-4-3.2-4 3.2z" class="line" />,
   bell: <path d="M3 11.5h10l-1.3-1.8V7a3.7 3.7 0 0 0-7.4 0v2.7zM6.8 13.8h2.4" class="line" />,
   inbox: <path d="M2.5 9l2-6h7l2 6v4.5h-11zM2.5 9h3.2l1 1.8h2.6l1-1.8h3.2" class="line" />,
   fleet: <path d="M2.5 3h11v4h-11zM2.5 9h11v4h-11zM5 5h.5M5 11h.5" class="line" />,
