@@ -25,6 +25,7 @@ from pyoco_server.cli.output import (
     print_json,
     print_json_line,
     printable,
+    text_of,
 )
 from pyoco_server.cli.run_view import (
     LOG_LINES,
@@ -257,7 +258,7 @@ def _print_lines(lines: Iterable[LogLine], output: Literal["text", "json"], *, i
         if line.get("is_excerpt", False) is not is_excerpt:
             is_excerpt = not is_excerpt
             note(texts.EXCERPTS_FOLLOW() if is_excerpt else texts.STORED_LINES_FOLLOW())
-        print(shown(line["text"]), end="", flush=is_growing)
+        print(shown(text_of(line)), end="", flush=is_growing)
     return count
 
 

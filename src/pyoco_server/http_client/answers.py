@@ -80,6 +80,13 @@ class Trace(TypedDict):
     tracestate: str | None
 
 
+class RunProgress(TypedDict):
+    """How far a run is, as its tasks report it."""
+
+    message: str | None
+    value: float | None
+
+
 class Paused(TypedDict):
     """The pause that a run waits for: of its tag or of its flow."""
 
@@ -125,6 +132,7 @@ class Run(TypedDict):
     not_before: float | None
     params: dict[str, Any]
     priority: str
+    progress: RunProgress | None
     references: list[Reference] | None
     result: Any
     result_truncated: bool
@@ -232,7 +240,9 @@ class LogLine(TypedDict):
     attempt: int
     cut_bytes: NotRequired[int]
     cut_lines: NotRequired[int]
+    fields: NotRequired[dict[str, Any]]
     is_excerpt: NotRequired[bool]
+    level: NotRequired[str]
     n: int
     stream: str
     task: str | None

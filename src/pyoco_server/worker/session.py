@@ -125,7 +125,7 @@ class RunSession:
         self._backend = backend
         self._on_write = on_write
         self._clock = clock
-        self._owner = owner
+        self.owner = owner
         self._known = claimed
         self._grace = grace
         self._run_id = claimed.value.run_id
@@ -206,18 +206,19 @@ class RunSession:
             progress = _masked_progress(progress, self.masks)
         self._offer(
             Report(
-                self._owner,
+                self.owner,
                 progress.tasks,
                 progress.task_records,
                 progress.task_dependencies,
                 progress.task_records_truncated,
                 self._try_number,
+                progress.progress,
             )
         )
 
     def printed(self, entries: Sequence[LogEntry]) -> None:
         if self.masks:
-            entries = [replace(entry, text=self.masks.text(entry.text)) for entry in entries]
+            entries = [_masked_fields(entry, self.masks, "text", "fields") for entry in entries]
         self._log.add(entries)
 
     async def beat(self) -> None:
@@ -240,7 +241,7 @@ class RunSession:
             self._offer(self._beat())
 
     def _beat(self) -> Beat:
-        return Beat(self._owner, self._try_number)
+        return Beat(self.owner, self._try_number)
 
     # Writing: one change in flight, the newest waiting
 
@@ -312,7 +313,7 @@ class RunSession:
         """The last write, retried until NATS answers: a result is never dropped."""
         wheels = self._flow.wheels if self._flow is not None else ()
         run = self._known.value
-        change = conclusion(self._owner, outcome, wheels or None, run.try_number)
+        change = conclusion(self.owner, outcome, wheels or None, run.try_number)
         wait_sec = next_wait_sec(run, change, random.uniform(-1, 1))  # noqa: S311 - spreads the load
         while self.refusal is None:
             try:
@@ -356,7 +357,7 @@ class RunSession:
 
 
 def masks_of(job: Job) -> Masks:
-    return Masks(job.secrets) if isinstance(job, ResolvedJob) else NO_MASKS
+    return Masks(job.secrets) if isinstance(job, ResolvedJob) and job.secrets else NO_MASKS
 
 
 S = TypeVar("S", bound=Struct)
@@ -371,7 +372,12 @@ def _masked_progress(progress: FlowProgress, masks: Masks) -> FlowProgress:
     records = {
         name: _masked_fields(record, masks, *_RECORDED) for name, record in progress.task_records.items()
     }
-    return replace(progress, task_records=records)
+    mark = progress.progress
+    return replace(
+        progress,
+        task_records=records,
+        progress=None if mark is None else _masked_fields(mark, masks, "message"),
+    )
 
 
 def _is_cancelled(ended: RunSnapshot | Conclude) -> bool:

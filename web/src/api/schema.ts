@@ -2094,6 +2094,8 @@ export interface components {
             cut_lines?: number;
             cut_bytes?: number;
             is_excerpt?: boolean;
+            level?: string;
+            fields?: Record<string, never>;
         };
         /**
          * WheelEvent
@@ -2280,6 +2282,8 @@ export interface components {
             trace: components["schemas"]["Trace"] | null;
             /** @default [] */
             values: string[][];
+            /** @default null */
+            progress: components["schemas"]["RunProgress"] | null;
             worker_alive?: boolean | null;
             worker_heartbeat_at?: number | null;
             worker_tags?: string[] | null;
@@ -2416,6 +2420,16 @@ export interface components {
             earlier: string | null;
             /** @default null */
             taken_at: number | null;
+        };
+        /**
+         * RunProgress
+         * @description How far a run is, as its tasks report it.
+         */
+        RunProgress: {
+            /** @default null */
+            value: number | null;
+            /** @default null */
+            message: string | null;
         };
         /**
          * WaitingFor

@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from pyoco_server.domain.dead_letters import DlqReason
 from pyoco_server.domain.inputs import LABEL_RULE, MAX_FLOW_NAME, MAX_TAGS, is_label, is_run_id, require_tag
@@ -19,6 +19,7 @@ from pyoco_server.domain.runs.model import (
     Owner,
     Priority,
     RunLimit,
+    RunProgress,
     RunRetry,
     RunSnapshot,
     RunStatus,
@@ -142,9 +143,16 @@ class ResolvedJob(Job, frozen=True, kw_only=True):
 
     secrets: tuple[str, ...] = ()
     """Values to mask."""
+    attempt: int = 1
+    """Delivery of the job."""
 
     def __repr__(self) -> str:
         return f"ResolvedJob({self.run_id!r})"
+
+
+def delivered(job: Job, attempt: int) -> ResolvedJob:
+    """As it goes to the flow."""
+    return ResolvedJob(**{**asdict(job), "attempt": attempt})
 
 
 def with_references(submission: Submission) -> Submission:
@@ -369,6 +377,7 @@ class FlowProgress(Struct, frozen=True):
     task_dependencies: dict[str, tuple[str, ...]] | None = None
     task_records_truncated: bool = False
     """A record contains a marker for a value that is too large."""
+    progress: RunProgress | None = None
 
 
 class Raised(Struct, frozen=True):
@@ -439,6 +448,7 @@ def conclusion(
         try_number=try_number,
         wheels=wheels,
         values=outcome.values,
+        progress=outcome.progress.progress,
     )
 
 

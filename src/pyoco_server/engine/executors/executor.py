@@ -59,7 +59,7 @@ from pyoco_server.engine.resolve import (
     flow_of,
     load_resolver,
 )
-from pyoco_server.engine.tasks import described, end_fork
+from pyoco_server.engine.tasks import described, end_fork, has_timeout
 
 _WORKER_GONE = 3
 """Exit code."""
@@ -280,12 +280,8 @@ class ExecutorFlowHandle(LocalFlowHandle):
         self._send(Printed(self._nth, entries))
 
     def _watched(self, flow: Flow, on_task: OnTask) -> OnTask:
-        limited = {task.name: task for task in flow.tasks if _has_timeout(task)}
+        limited = {task.name: task for task in flow.tasks if has_timeout(task)}
         return _TimeoutReports(limited, self._nth, self._send, on_task).entered if limited else on_task
-
-
-def _has_timeout(task: Any) -> bool:
-    return isinstance(task.timeout_sec, (int, float)) and task.timeout_sec > 0
 
 
 class _TimeoutReports:
