@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pyoco_server.config import NatsBackendConfig
     from pyoco_server.http_client import AsyncPyocoHttpClient, PyocoHttpClient
     from pyoco_server.logs import configure_logging
-    from pyoco_server.task_helpers import current_run, log, progress
+    from pyoco_server.task_helpers import current_run, log, progress, submit
     from pyoco_server.wiring import ensure_resources
     from pyoco_server.wiring.worker import PyocoNatsClient
     from pyoco_server.worker import PyocoNatsWorker
@@ -26,6 +26,7 @@ __all__ = [
     "ensure_resources",
     "log",
     "progress",
+    "submit",
 ]
 
 # Imported on first use, so that a client does not import the server.
@@ -40,6 +41,7 @@ _MODULES = {
     "ensure_resources": "wiring",
     "log": "task_helpers",
     "progress": "task_helpers",
+    "submit": "task_helpers",
 }
 
 

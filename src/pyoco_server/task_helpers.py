@@ -7,7 +7,7 @@ so that the import costs a flow next to nothing.
 import logging
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -33,6 +33,8 @@ class CurrentRun:
     """Above 1 if the run is retried after a failure."""
     execution_id: str | None
     node_id: str | None
+    parent_run_id: str | None
+    """The run whose task has submitted this one."""
     deadline: float | None
     """Unix time at which the run or its task times out."""
     _host: "TaskHost" = field(repr=False, compare=False)
@@ -58,6 +60,7 @@ class TaskHost(Protocol):
     def current(self) -> CurrentRun: ...
     def advance(self, value: float | None, message: str | None) -> None: ...
     def log(self, text: str, level: str, fields: Mapping[str, Any]) -> None: ...
+    def submit(self, flow_name: str, params: Mapping[str, Any], key: str | None, **options: Any) -> str: ...
 
 
 entered: ContextVar[TaskHost | None] = ContextVar("pyoco_task_host", default=None)
@@ -96,6 +99,36 @@ def current_run() -> CurrentRun | None:
     """The run of the calling task; None outside of a run."""
     host = _host()
     return None if host is None else host.current()
+
+
+def submit(  # noqa: PLR0913 - the options of a run
+    flow_name: str,
+    params: Mapping[str, Any] | None = None,
+    *,
+    tag: str | None = None,
+    tags: Sequence[str] | None = None,
+    key: str | None = None,
+    priority: str | None = None,
+    delay_sec: float | None = None,
+    timeout_sec: float | None = None,
+) -> str:
+    """Start a run, linked to this one by `parent_run_id`; returns its id. `tag`: default that of this run.
+
+    A run starts each child once, however often it is delivered or tried: the same request of a task is the
+    same child, and its n-th repetition the n-th one. `key` names a child whose params may differ then.
+    Raises RuntimeError outside of a run, and if the run is refused; ValueError for params that are not JSON.
+    """
+    host = _host()
+    if host is None:
+        raise RuntimeError(f"submit({flow_name!r}) works in a task of a run only")
+    options = {
+        "tag": tag,
+        "tags": tags,
+        "priority": priority,
+        "delay_sec": delay_sec,
+        "timeout_sec": timeout_sec,
+    }
+    return host.submit(flow_name, params or {}, key, **options)
 
 
 def _host() -> TaskHost | None:

@@ -5,7 +5,7 @@ import logging
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 from pyoco_server import current_run, log, progress
 from pyoco_server.domain.runs.jobs import FlowOutcome, FlowProgress, Job, ResolvedJob
 from pyoco_server.domain.runs.logs import LogEntry
+from pyoco_server.domain.runs.task_requests import TaskAnswer, TaskRequest
 from pyoco_server.engine.executors.pool import ProcessExecutors
 from pyoco_server.engine.executors.protocol import ExecutorSpec, Limits
 from pyoco_server.engine.executors.thread import ThreadExecutors
@@ -37,6 +38,9 @@ class Heard:
         if progress.progress is not None:
             self.marks.append((progress.progress.value, progress.progress.message))
         self.flow.written()
+
+    def asked(self, request: TaskRequest, answer: Callable[[TaskAnswer], None]) -> None:
+        raise NotImplementedError
 
     def printed(self, entries: Sequence[LogEntry]) -> None:
         self.entries += entries

@@ -34,6 +34,7 @@ from pyoco_server.engine.executors.pool import Prefetch
 from pyoco_server.errors import NatsUnavailable, PyocoServerError
 from pyoco_server.http_api.metrics import Metrics
 from pyoco_server.memory import (
+    MemoryChildRuns,
     MemoryLanes,
     MemorySignals,
     MemoryStorage,
@@ -550,6 +551,7 @@ class World:
             "task_logs": MemoryTaskLogs(),
             "run_signals": MemorySignals(),
             "values": MemoryValues(),
+            "child_runs": MemoryChildRuns(),
             "wheels": MemoryWheels("wheels"),
             "wheel_history": MemoryWheelHistory(),
             "flow_files": MemoryListedStore(wire.decode_flow_file, wire.decode_listed_flow_file),

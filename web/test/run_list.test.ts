@@ -40,6 +40,7 @@ function run(id: string, updated_at: number, more: Partial<RunSummary> = {}): Ru
     due_at: null,
     not_before: null,
     instance_id: null,
+    parent_run_id: null,
     ...more,
   };
 }

@@ -67,6 +67,9 @@ class RunFilters:
     tag: str | None = None
     """Filter by tag."""
 
+    parent_run_id: str | None = None
+    """Filter by the run whose task submitted them."""
+
     full: Flag = False
     """Include all fields."""
 
@@ -299,7 +302,12 @@ def why(
 def list_(*, filters: RunFilters = ALL_RUNS, shown: Shown = AS_JSON, client: Client) -> None:
     """List runs, newest first."""
     runs: Any = client.list_runs(
-        filters.status, filters.flow, filters.tag, full=filters.full, limit=filters.limit
+        filters.status,
+        filters.flow,
+        filters.tag,
+        full=filters.full,
+        limit=filters.limit,
+        parent_run_id=filters.parent_run_id,
     )
     shown.list(runs, [*map(list_row, runs)], _RUNS, texts.NO_RUNS)
 
@@ -335,6 +343,7 @@ def list_vnext(
         updated_before=updated_before,
         cursor=cursor,
         workflow_yaml_sha256=workflow_yaml_sha256,
+        parent_run_id=filters.parent_run_id,
     )
     shown.page(page, _RUNS, texts.NO_RUNS, [*map(list_row, page["items"])])
 

@@ -21,13 +21,14 @@ from pyoco_server.domain.fleet import FlowList, reportable_flows
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress, Job, ResolvedJob
 from pyoco_server.domain.runs.logs import LogEntry
 from pyoco_server.domain.runs.model import FailureKind, RunProgress
+from pyoco_server.domain.runs.task_requests import TaskRequest
 from pyoco_server.domain.secrets.masking import NO_MASKS, Masks
 from pyoco_server.domain.value_previews import article, type_name
 from pyoco_server.engine.flow_plan import left_out_of
 from pyoco_server.engine.flow_run import FlowRun, OnTask
 from pyoco_server.engine.flow_yaml import load_flow_and_defaults
 from pyoco_server.engine.print_capture import CallLater, OutputSource, PrintCapture, PrintReports
-from pyoco_server.engine.task_host import ADVANCE_SEC, LocalTaskHost, Paced
+from pyoco_server.engine.task_host import ADVANCE_SEC, LocalTaskHost, Paced, Questions
 from pyoco_server.engine.tasks import check_tasks, close_never_awaited, described, raised
 from pyoco_server.engine.values import ValueRoom
 from pyoco_server.errors import ExecutionFailed, InvalidCliInput, PyocoServerError
@@ -320,6 +321,9 @@ class LocalFlowHandle:
         self._is_live = False
         self._is_cancelled = False
         self._prints = PrintReports(self.printed, call_later)
+        self._questions = Questions(self.asked)
+        self.ask = self._questions.ask
+        self.answered = self._questions.answered
         self._advances = Paced(self._report_advance, ADVANCE_SEC, call_later)
 
     def run(
@@ -372,6 +376,7 @@ class LocalFlowHandle:
         with self._lock:
             self._is_cancelled = True
             run = self._flow_run
+        self._questions.close()
         if run is not None:
             run.cancel()
 
@@ -409,6 +414,9 @@ class LocalFlowHandle:
         raise NotImplementedError
 
     def printed(self, entries: list[LogEntry]) -> None:
+        raise NotImplementedError
+
+    def asked(self, number: int, request: TaskRequest) -> None:
         raise NotImplementedError
 
     def _watched(self, flow: Flow, on_task: OnTask) -> OnTask:  # noqa: ARG002 - for subclasses

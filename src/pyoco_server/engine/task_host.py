@@ -1,20 +1,30 @@
 """The server's side of the task helpers, in the process that runs the flow."""
 
+import hashlib
 import os
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
+from itertools import count
 from typing import Any, Protocol
 
+import msgspec
+from msgspec.structs import replace
 from pyoco.core.models import Flow
 
 from pyoco_server import task_helpers
 from pyoco_server.domain.runs.jobs import Job, ResolvedJob
 from pyoco_server.domain.runs.model import RunProgress
+from pyoco_server.domain.runs.task_requests import ChildRequest, TaskAnswer, TaskRequest
 from pyoco_server.domain.secrets.masking import Masks
+from pyoco_server.domain.values import MAX_PARAMS_BYTES, from_caller
 from pyoco_server.engine.print_capture import CallLater, PrintCapture
 from pyoco_server.engine.tasks import has_timeout
 from pyoco_server.engine.values import RecordBudget
+from pyoco_server.errors import InvalidRequest
 from pyoco_server.task_helpers import CurrentRun
 
 ADVANCE_SEC = 0.2
@@ -52,12 +62,48 @@ class Paced:
         self._call()
 
 
+class Questions:
+    """Requests of tasks that wait for their answer. Each blocks the thread that asks."""
+
+    def __init__(self, send: Callable[[int, TaskRequest], None]) -> None:
+        self._send = send
+        self._numbers = count(1)
+        self._waiting: dict[int, Future[TaskAnswer]] = {}
+        self._is_closed = False
+
+    def ask(self, request: TaskRequest) -> TaskAnswer:
+        number, answer = next(self._numbers), Future[TaskAnswer]()
+        self._waiting[number] = answer
+        try:
+            if self._is_closed:
+                return _CANCELLED
+            self._send(number, request)
+            return answer.result()
+        finally:
+            self._waiting.pop(number, None)
+
+    def answered(self, number: int, answer: TaskAnswer) -> None:
+        waiting = self._waiting.pop(number, None)
+        if waiting is not None:
+            waiting.set_result(answer)
+
+    def close(self) -> None:
+        """The run is cancelled: its tasks are not to wait."""
+        self._is_closed = True
+        for number in list(self._waiting):
+            self.answered(number, _CANCELLED)
+
+
+_CANCELLED = TaskAnswer(error="the run was cancelled")
+
+
 class RunningFlow(Protocol):
     """The handle of the flow."""
 
     @property
     def is_cancelled(self) -> bool: ...
     def advanced(self, progress: RunProgress) -> None: ...
+    def ask(self, request: TaskRequest) -> TaskAnswer: ...
 
 
 class LocalTaskHost:
@@ -71,6 +117,9 @@ class LocalTaskHost:
         self._timeouts: dict[str, float] = {}
         self._started: dict[str, float] = {}
         self._began = time.time()
+        self._lock = threading.Lock()
+        self._asked: Counter[str] = Counter()
+        """How often a task has asked for the same child."""
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -114,6 +163,7 @@ class LocalTaskHost:
             try_number=job.try_number,
             execution_id=job.execution_id,
             node_id=job.node_id,
+            parent_run_id=job.parent_run_id,
             deadline=self._deadline(task),
             _host=self,
         )
@@ -128,6 +178,31 @@ class LocalTaskHost:
 
     def advance(self, value: float | None, message: str | None) -> None:
         self._flow.advanced(RunProgress(value, None if message is None else self._masks.text(message)))
+
+    def submit(self, flow_name: str, params: Mapping[str, Any], key: str | None, **options: Any) -> str:
+        what = f"submit({flow_name!r})"
+        try:
+            plain = from_caller(dict(params), "params", MAX_PARAMS_BYTES)
+            child = msgspec.convert(
+                {"type": "child", "key": "", "flow_name": flow_name, "params": plain, **options},
+                ChildRequest,
+            )
+        except (InvalidRequest, msgspec.ValidationError) as error:
+            raise ValueError(f"{what}: {error}") from None
+        if self._masks and self._masks.value(plain) is not plain:
+            raise ValueError(f"{what}: params contain a secret of this run, and would be stored")
+        answer = self._flow.ask(replace(child, key=self._key_of(child) if key is None else f"={key}"))
+        if answer.error is not None:
+            raise RuntimeError(f"{what} was refused: {answer.error}")
+        return answer.run_id
+
+    def _key_of(self, child: ChildRequest) -> str:
+        """The same for the same request at the next attempt, whatever the order of threads."""
+        content = msgspec.json.encode(child, order="sorted")
+        name = f"{self._capture.current_task or ''}:{hashlib.sha256(content).hexdigest()}"
+        with self._lock:
+            self._asked[name] += 1
+            return f"{name}:{self._asked[name]}"
 
     def log(self, text: str, level: str, fields: Mapping[str, Any]) -> None:
         budget = RecordBudget(MAX_FIELDS_BYTES)

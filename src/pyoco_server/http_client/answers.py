@@ -131,6 +131,7 @@ class Run(TypedDict):
     node_id: str | None
     not_before: float | None
     params: dict[str, Any]
+    parent_run_id: str | None
     priority: str
     progress: RunProgress | None
     references: list[Reference] | None
@@ -185,6 +186,7 @@ class RunSummary(TypedDict):
     instance_id: str | None
     node_id: str | None
     not_before: float | None
+    parent_run_id: str | None
     run_id: str
     schedule_id: str | None
     start_time: float | None

@@ -10,7 +10,7 @@ from pyoco_server.read_model.index_file import MAX_FILE_AGE_SEC, IndexFile, take
 
 log = get_logger(__name__)
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 STATUS_CODES = {
     RunStatus.PENDING: 1,
     RunStatus.RUNNING: 2,

@@ -25,6 +25,7 @@ from pyoco_server.domain.runs.jobs import (
 )
 from pyoco_server.domain.runs.logs import LogEntry
 from pyoco_server.domain.runs.model import CodeWheel, Owner, RunSnapshot, RunStatus
+from pyoco_server.domain.runs.task_requests import TaskAnswer, TaskRequest
 from pyoco_server.domain.secrets.masking import NO_MASKS, Masks
 from pyoco_server.engine.executors.pool import Prefetch
 from pyoco_server.errors import CancelTimedOut, NatsUnavailable, SnapshotTooLarge, TerminalNotRecorded
@@ -33,6 +34,7 @@ from pyoco_server.usecases.consistency import change_run
 from pyoco_server.usecases.ports.runs import WorkerBackend
 from pyoco_server.usecases.ports.stores import Clock, Revision, Versioned
 from pyoco_server.worker.run_log import REFUSED_PATIENCE_SEC, RunLog
+from pyoco_server.worker.task_requests import AnswerTasks
 
 log = get_logger(__name__)
 
@@ -122,6 +124,8 @@ class RunSession:
         on_write: Callable[[Revision, bool], None] = lambda _, __: None,
     ) -> None:
         """`on_write` gets the revision of every write, and whether it is only a heartbeat."""
+        self._answer = AnswerTasks(backend)
+        self._answering: set[asyncio.Task[None]] = set()
         self._backend = backend
         self._on_write = on_write
         self._clock = clock
@@ -220,6 +224,14 @@ class RunSession:
         if self.masks:
             entries = [_masked_fields(entry, self.masks, "text", "fields") for entry in entries]
         self._log.add(entries)
+
+    def asked(self, request: TaskRequest, answer: Callable[[TaskAnswer], None]) -> None:
+        async def find_answer() -> None:
+            answer(await self._answer(self._run_id, self.owner, request))
+
+        task = asyncio.ensure_future(find_answer())
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
 
     async def beat(self) -> None:
         """Write a heartbeat, unless a waiting report will do."""
@@ -343,6 +355,8 @@ class RunSession:
         self._has_ended = True
         for timer in self._timers:
             timer.cancel()
+        for task in list(self._answering):
+            task.cancel()
         if self._writing is not None and not self._writing.done():
             await asyncio.wait({self._writing})
         await (self._log.flush_briefly() if self._is_abandoned else self._log.flush())

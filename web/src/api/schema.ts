@@ -2079,6 +2079,8 @@ export interface components {
             not_before: number | null;
             /** @default null */
             instance_id: string | null;
+            /** @default null */
+            parent_run_id: string | null;
         };
         /**
          * LogLine
@@ -2282,6 +2284,8 @@ export interface components {
             trace: components["schemas"]["Trace"] | null;
             /** @default [] */
             values: string[][];
+            /** @default null */
+            parent_run_id: string | null;
             /** @default null */
             progress: components["schemas"]["RunProgress"] | null;
             worker_alive?: boolean | null;
@@ -4318,6 +4322,8 @@ export interface operations {
                 cursor?: string | null;
                 /** @description Filter by the hash of the flow.yaml */
                 workflow_yaml_sha256?: string | null;
+                /** @description Filter by the run whose task submitted them */
+                parent_run_id?: string | null;
                 /** @description Page size */
                 limit?: number;
                 /** @description Return whole runs instead of summaries */

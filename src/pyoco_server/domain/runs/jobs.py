@@ -1,6 +1,6 @@
 """Jobs: the queue message of a run, the disposition of a delivery, and flow outcomes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -8,7 +8,15 @@ from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from pyoco_server.domain.dead_letters import DlqReason
-from pyoco_server.domain.inputs import LABEL_RULE, MAX_FLOW_NAME, MAX_TAGS, is_label, is_run_id, require_tag
+from pyoco_server.domain.inputs import (
+    LABEL_RULE,
+    MAX_DELAY_SEC,
+    MAX_FLOW_NAME,
+    MAX_TAGS,
+    is_label,
+    is_run_id,
+    require_tag,
+)
 from pyoco_server.domain.large_values import Place
 from pyoco_server.domain.runs.changes import Conclude
 from pyoco_server.domain.runs.logs import LogEntry
@@ -26,12 +34,12 @@ from pyoco_server.domain.runs.model import (
     TaskRecord,
     TaskState,
 )
+from pyoco_server.domain.runs.task_requests import TaskAnswer, TaskRequest
 from pyoco_server.domain.secrets import references as secret_references
 from pyoco_server.domain.secrets.references import References
 from pyoco_server.domain.traces import Trace, above
 from pyoco_server.errors import InvalidJob, InvalidRequest
 
-MAX_DELAY_SEC = 366 * 86_400.0
 MAX_TIMESTAMP = 253_402_300_799
 """The end of the year 9999."""
 
@@ -66,6 +74,8 @@ class Submission(Struct, frozen=True, kw_only=True):
     """The tick of the schedule that started it."""
     references: References | None = None
     """Where `params` name secrets and variables; see `with_references`."""
+    parent_run_id: str | None = None
+    """The run whose task submits it."""
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -101,6 +111,7 @@ class Job(Struct, frozen=True, kw_only=True):
     references: References | None = None
     """Where `params` name secrets and variables; None: nowhere, and no text was unescaped."""
     trace: Trace | None = None
+    parent_run_id: str | None = None
 
     @property
     def is_held(self) -> bool:
@@ -135,6 +146,7 @@ def accept(submission: Submission, run_id: str, now: float, not_before: float | 
         schedule_id=submission.schedule_id,
         due_at=submission.due_at,
         references=submission.references,
+        parent_run_id=submission.parent_run_id,
     )
 
 
@@ -237,6 +249,7 @@ def pending(job: Job, retention_sec: float | None = None) -> RunSnapshot:
         admitted_try=job.admitted_try,
         references=job.references,
         trace=above(job.trace),
+        parent_run_id=job.parent_run_id,
     )
 
 
@@ -291,6 +304,7 @@ def repeated(
         retry=run.retry,
         priority=run.priority,
         retried_from=run.run_id,
+        parent_run_id=run.parent_run_id,
     )
 
 
@@ -390,10 +404,11 @@ class Raised(Struct, frozen=True):
 
 
 class FlowListener(Protocol):
-    """Receives the progress and output of a flow."""
+    """Receives the progress and output of a flow, and the requests of its tasks."""
 
     def progressed(self, progress: FlowProgress) -> None: ...
     def printed(self, entries: Sequence[LogEntry]) -> None: ...
+    def asked(self, request: TaskRequest, answer: Callable[[TaskAnswer], None]) -> None: ...
 
 
 class ValueFile(Struct, frozen=True):

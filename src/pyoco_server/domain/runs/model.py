@@ -259,6 +259,8 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
     """Its place in a trace; None: without tracing."""
     values: tuple[Place, ...] = ()
     """Where references to stored values stand. A `$ref` elsewhere is data."""
+    parent_run_id: str | None = None
+    """The run whose task has submitted it."""
     progress: RunProgress | None = None
     """As a task has reported it in the current attempt."""
 
