@@ -88,6 +88,7 @@ FILTERS = (
     Option("status", "Filter by status."),
     Option("flow", "Filter by flow."),
     TAG._replace(help="Filter by tag."),
+    Option("parent-run-id", "Filter by the run whose task submitted them."),
     Option("full", "Include all fields.", is_flag=True),
     LIMIT,
 )
@@ -209,7 +210,12 @@ COMMANDS = {
         "List runs, newest first.",
         RUNS,
         lambda client, given: client.list_runs(
-            given.status, given.flow, given.tag, full=given.full, limit=given.limit
+            given.status,
+            given.flow,
+            given.tag,
+            full=given.full,
+            limit=given.limit,
+            parent_run_id=given.parent_run_id,
         ),
         *FILTERS,
     ),
@@ -226,6 +232,7 @@ COMMANDS = {
             updated_before=given.updated_before,
             cursor=given.cursor,
             workflow_yaml_sha256=given.workflow_yaml_sha256,
+            parent_run_id=given.parent_run_id,
         ),
         *FILTERS,
         Option("updated-after", "Only runs updated after this Unix time.", float),

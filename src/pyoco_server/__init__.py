@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from pyoco_server.config import NatsBackendConfig
     from pyoco_server.http_client import AsyncPyocoHttpClient, PyocoHttpClient
     from pyoco_server.logs import configure_logging
+    from pyoco_server.task_helpers import current_run, log, progress, submit
     from pyoco_server.wiring import ensure_resources
     from pyoco_server.wiring.worker import PyocoNatsClient
     from pyoco_server.worker import PyocoNatsWorker
@@ -21,7 +22,11 @@ __all__ = [
     "PyocoNatsClient",
     "PyocoNatsWorker",
     "configure_logging",
+    "current_run",
     "ensure_resources",
+    "log",
+    "progress",
+    "submit",
 ]
 
 # Imported on first use, so that a client does not import the server.
@@ -32,7 +37,11 @@ _MODULES = {
     "PyocoNatsClient": "wiring.worker",
     "PyocoNatsWorker": "worker",
     "configure_logging": "logs",
+    "current_run": "task_helpers",
     "ensure_resources": "wiring",
+    "log": "task_helpers",
+    "progress": "task_helpers",
+    "submit": "task_helpers",
 }
 
 

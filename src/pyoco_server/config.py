@@ -66,6 +66,7 @@ class NatsBackendConfig:
     """TLS from the first byte, for servers that expect it."""
     work_subject_prefix: Subject = "pyoco.work"
     work_stream: Name = "PYOCO_WORK"
+    requests_subject_prefix: Subject = "pyoco.requests"
     default_tag: Name = "default"
     queue_tags: Tags = ""
     """Tags whose consumers the gateway creates at startup, for workers without permission to do so."""

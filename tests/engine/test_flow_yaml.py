@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from pyoco.schemas.config import TaskConfig
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress, Job
 from pyoco_server.domain.runs.logs import LogEntry
+from pyoco_server.domain.runs.task_requests import TaskAnswer, TaskRequest
 from pyoco_server.engine.executors.thread import ThreadExecutors
 from pyoco_server.engine.flow_yaml import HAS_BLOCKS, HAS_NAMED_NODES, check_flow_yaml, load_flow
 from pyoco_server.errors import ConfigError, ExecutionFailed, InvalidRequest
@@ -130,6 +131,9 @@ class Nobody:
 
     def progressed(self, progress: FlowProgress) -> None:
         pass
+
+    def asked(self, request: TaskRequest, answer: Callable[[TaskAnswer], None]) -> None:
+        raise NotImplementedError
 
     def printed(self, entries: Sequence[LogEntry]) -> None:
         pass

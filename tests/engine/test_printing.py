@@ -1,7 +1,7 @@
 """What flows print, in real executor processes: all of it is caught, by task and in order, within limits."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import pytest
 
 from pyoco_server.domain.runs.jobs import FlowOutcome, FlowProgress
 from pyoco_server.domain.runs.logs import MAX_TASK_BYTES, LogEntry
+from pyoco_server.domain.runs.task_requests import TaskAnswer, TaskRequest
 from pyoco_server.engine.executors.pool import ProcessExecutors
 from pyoco_server.engine.executors.process_flow import ProcessFlowHandle
 from pyoco_server.engine.executors.protocol import ExecutorSpec, Limits
@@ -27,6 +28,9 @@ class Log:
 
     def progressed(self, progress: FlowProgress) -> None:
         pass
+
+    def asked(self, request: TaskRequest, answer: Callable[[TaskAnswer], None]) -> None:
+        raise NotImplementedError
 
     def printed(self, entries: Sequence[LogEntry]) -> None:
         self.entries += entries

@@ -1,13 +1,14 @@
 """Real executor processes, and handles of the flows in them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from pyoco_server.domain.runs.jobs import FlowOutcome, FlowProgress
 from pyoco_server.domain.runs.logs import LogEntry
+from pyoco_server.domain.runs.task_requests import TaskAnswer, TaskRequest
 from pyoco_server.engine.executors.pool import ProcessExecutors
 from pyoco_server.engine.executors.process import ExecutorProcess
 from pyoco_server.engine.executors.process_flow import ProcessFlowHandle
@@ -35,6 +36,9 @@ class Listener:
 
     def printed(self, entries: Sequence[LogEntry]) -> None:
         self.lines += [entry.text for entry in entries]
+
+    def asked(self, request: TaskRequest, answer: Callable[[TaskAnswer], None]) -> None:
+        raise NotImplementedError
 
 
 class Lab:

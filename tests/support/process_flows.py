@@ -19,6 +19,8 @@ from typing import Any
 from pyoco import Flow, task
 from pyoco.dsl.syntax import switch
 
+from pyoco_server import log, progress, submit
+
 PATIENCE_SEC = 60.0
 """How long a task waits for its test; only a broken test waits so long."""
 LOOK_SEC = 0.01
@@ -479,6 +481,21 @@ def bulky() -> Flow:
     return Flow(name="bulky") >> give
 
 
+def submitting() -> Flow:
+    """Starts two equal runs, shows how far it is, and waits for its test."""
+
+    @task
+    def start(marks: str) -> list[str]:
+        found = [submit("tiny") for _ in range(2)]
+        progress(0.5, "started two")
+        log("started", level="warning", runs=len(found))
+        mark(marks, "submitted")
+        wait_for(marks, "go")
+        return found
+
+    return Flow(name="submitting") >> start
+
+
 def too_large() -> Flow:
     """Returns more than is stored of any value."""
 
@@ -517,6 +534,7 @@ _FLOWS: dict[str, Callable[[], Flow]] = {
         forking_in_a_pool,
         huge,
         bulky,
+        submitting,
         too_large,
         stealing,
     )

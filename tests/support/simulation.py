@@ -35,6 +35,7 @@ from pyoco_server.errors import NatsUnavailable, PyocoServerError
 from pyoco_server.http_api.gateway import keep_running
 from pyoco_server.http_api.metrics import Metrics
 from pyoco_server.memory import (
+    MemoryChildRuns,
     MemoryLanes,
     MemorySignals,
     MemoryStorage,
@@ -551,6 +552,7 @@ class World:
             "task_logs": MemoryTaskLogs(),
             "run_signals": MemorySignals(),
             "values": MemoryValues(),
+            "child_runs": MemoryChildRuns(),
             "wheels": MemoryWheels("wheels"),
             "wheel_history": MemoryWheelHistory(),
             "flow_files": MemoryListedStore(wire.decode_flow_file, wire.decode_listed_flow_file),

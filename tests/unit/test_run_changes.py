@@ -27,6 +27,7 @@ from pyoco_server.domain.runs.model import (
     FailureKind,
     Owner,
     RunLimit,
+    RunProgress,
     RunSnapshot,
     RunStatus,
     TaskRecord,
@@ -171,6 +172,18 @@ def test_a_takeover_starts_from_nothing() -> None:
     assert isinstance(taken, RunSnapshot)
     assert (taken.owner, taken.tasks, taken.task_records) == (LATER, {}, {})
     assert (taken.task_records_truncated, taken.start_time) == (False, NOW + 5)
+
+
+def test_progress_is_of_the_current_attempt_and_survives_a_crash_at_the_end() -> None:
+    mark = RunProgress(0.4, "loading")
+    running = decide(a_snapshot(RunStatus.RUNNING, OWNER), Report(OWNER, {}, {}, progress=mark), NOW)
+    assert isinstance(running, RunSnapshot)
+    assert running.progress == mark
+    crashed = decide(running, conclude(OWNER, RunStatus.FAILED), NOW)
+    again = decide(running, Claim(Owner("worker-c", "instance-7", OWNER.attempt + 1)), NOW)
+    assert isinstance(crashed, RunSnapshot)
+    assert isinstance(again, RunSnapshot)
+    assert (crashed.progress, again.progress) == (mark, None)
 
 
 def test_a_run_of_another_make_without_an_attempt_can_be_taken_over() -> None:

@@ -75,7 +75,8 @@ def closure(*modules: str) -> set[Path]:
     return files
 
 
-CONTENT = closure("pyoco_server.http_client", "pyoco_server.cli.client")
+CONTENT = closure("pyoco_server.http_client", "pyoco_server.cli.client", "pyoco_server.task_helpers")
+"""With the helpers of tasks: flows are also tested where only the client is installed."""
 DATA = {"pyoco_server/py.typed", "pyoco_server/cli/help.ja.json"}
 
 

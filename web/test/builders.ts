@@ -28,6 +28,7 @@ export function aRun(id: string, updated_at: number, more: Partial<RunSummary> =
     due_at: null,
     not_before: null,
     instance_id: null,
+    parent_run_id: null,
     ...more,
   };
 }

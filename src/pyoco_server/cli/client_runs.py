@@ -20,6 +20,7 @@ from pyoco_server.cli.output import (
     Many,
     Quiet,
     Shown,
+    line_text,
     note,
     plain_lines,
     print_json,
@@ -65,6 +66,9 @@ class RunFilters:
 
     tag: str | None = None
     """Filter by tag."""
+
+    parent_run_id: str | None = None
+    """Filter by the run whose task submitted them."""
 
     full: Flag = False
     """Include all fields."""
@@ -257,7 +261,7 @@ def _print_lines(lines: Iterable[LogLine], output: Literal["text", "json"], *, i
         if line.get("is_excerpt", False) is not is_excerpt:
             is_excerpt = not is_excerpt
             note(texts.EXCERPTS_FOLLOW() if is_excerpt else texts.STORED_LINES_FOLLOW())
-        print(shown(line["text"]), end="", flush=is_growing)
+        print(shown(line_text(line)), end="", flush=is_growing)
     return count
 
 
@@ -298,7 +302,12 @@ def why(
 def list_(*, filters: RunFilters = ALL_RUNS, shown: Shown = AS_JSON, client: Client) -> None:
     """List runs, newest first."""
     runs: Any = client.list_runs(
-        filters.status, filters.flow, filters.tag, full=filters.full, limit=filters.limit
+        filters.status,
+        filters.flow,
+        filters.tag,
+        full=filters.full,
+        limit=filters.limit,
+        parent_run_id=filters.parent_run_id,
     )
     shown.list(runs, [*map(list_row, runs)], _RUNS, texts.NO_RUNS)
 
@@ -334,6 +343,7 @@ def list_vnext(
         updated_before=updated_before,
         cursor=cursor,
         workflow_yaml_sha256=workflow_yaml_sha256,
+        parent_run_id=filters.parent_run_id,
     )
     shown.page(page, _RUNS, texts.NO_RUNS, [*map(list_row, page["items"])])
 

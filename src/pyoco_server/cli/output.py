@@ -21,6 +21,7 @@ from pyoco_server.cli import client_texts as texts
 from pyoco_server.cli.failures import fail, with_message
 from pyoco_server.errors import PyocoServerError
 from pyoco_server.http_client import PyocoHttpClient
+from pyoco_server.http_client.answers import LogLine
 from pyoco_server.http_client.calls import text_of
 from pyoco_server.running_server import DATA_DIRECTORY, running_server
 
@@ -282,6 +283,21 @@ def plain(line: str) -> str:
 def plain_lines(text: str) -> str:
     """Lines without control characters. A carriage return ends a line."""
     return "\n".join(map(plain, _LINE_ENDS.split(text)))
+
+
+def line_text(line: LogLine) -> str:
+    """The text of a log line, followed by its fields."""
+    text, values = line["text"], line.get("fields")
+    if not values:
+        return text
+    return (
+        " ".join([text.rstrip("\n"), *(f"{name}={json_text(value)}" for name, value in values.items())])
+        + "\n"
+    )
+
+
+def json_text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 # Option types shared by several commands

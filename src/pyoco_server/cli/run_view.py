@@ -16,7 +16,7 @@ from rich.text import Text
 
 from pyoco_server.cli import client_texts as texts
 from pyoco_server.cli.failures import FAILED, report_failure, wants_json
-from pyoco_server.cli.output import COLOURS, Shown, note, plain, print_json_line, printable
+from pyoco_server.cli.output import COLOURS, Shown, line_text, note, plain, print_json_line, printable
 from pyoco_server.cli.terminal import Interrupts
 from pyoco_server.http_client import PyocoHttpClient
 from pyoco_server.http_client.answers import LogLine, Run, RunTasks
@@ -66,7 +66,7 @@ class RunView:
             if key not in self._seen:
                 self._seen.add(key)
                 self._lines += [
-                    f"{line['task'] or '-'} │ {plain(part)}" for part in line["text"].splitlines()
+                    f"{line['task'] or '-'} │ {plain(part)}" for part in line_text(line).splitlines()
                 ]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -112,6 +112,7 @@ def _headline(run: Run) -> Text:
         texts.ON_WORKER(worker_id=printable(worker)) if worker else texts.WAITING_FOR_A_WORKER(),
         texts.ATTEMPT(attempt=run["attempt"]) if (run["attempt"] or 0) > 1 else "",
         _elapsed(run),
+        _advance(run),
     ]
     return Text.assemble(
         (run["status"], f"bold {COLOURS.get(run['status'], '')}"),
@@ -119,6 +120,15 @@ def _headline(run: Run) -> Text:
         (printable(run["flow_name"]), "bold"),
         *(f"  {part}" for part in parts if part),
     )
+
+
+def _advance(run: Run) -> str:
+    """What a task has reported with the helper `progress`; older servers send none."""
+    found = run.get("progress")
+    if found is None:
+        return ""
+    share = "" if found["value"] is None else f"{found['value']:.0%}"
+    return " ".join(part for part in (share, printable(found["message"] or "")) if part)
 
 
 def _elapsed(run: Run) -> str:
@@ -240,7 +250,7 @@ def _print_status(event: RunEvent, file: IO[str]) -> int:
         print(printable("  ".join([run["status"], *tasks])), file=file, flush=True)
     elif file is sys.stderr:  # to be read; stdout carries only the lines of the contract
         for line in event.get("lines", []):
-            text = plain(line["text"].rstrip())
+            text = plain(line_text(line).rstrip())
             print(f"  {printable(line['task'] or '-')} | {text}", file=file, flush=True)
     return 1
 

@@ -23,6 +23,7 @@ from pyoco_server.domain.events.templates import Action, Template
 from pyoco_server.domain.fleet import LeaseRecord, WorkerRecord
 from pyoco_server.domain.flows import FlowSettings
 from pyoco_server.domain.queues import QueueRecord
+from pyoco_server.domain.runs.children import ChildAnswer, ChildOrder
 from pyoco_server.domain.runs.claims import IdempotencyClaim
 from pyoco_server.domain.runs.jobs import Job, check
 from pyoco_server.domain.runs.logs import LogLine
@@ -61,6 +62,8 @@ def decoding(of: type[S], what: str) -> Callable[[bytes], S]:
 
 
 decode_run = decoding(RunSnapshot, "run snapshot")
+decode_child_order = decoding(ChildOrder, "request for a child run")
+decode_child_answer = decoding(ChildAnswer, "answer about a child run")
 decode_worker = decoding(WorkerRecord, "worker record")
 decode_queue = decoding(QueueRecord, "queue record")
 decode_wheel_event = decoding(WheelEvent, "wheel history")

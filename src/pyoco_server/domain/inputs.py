@@ -26,6 +26,7 @@ _CONTROL = frozenset({"Cc", "Cs", "Zl", "Zp"})
 """Control characters, surrogates and line separators."""
 MAX_FLOW_NAME = 200
 MAX_WORKER_ID = 128
+MAX_DELAY_SEC = 366 * 86_400.0
 
 
 def is_tag(text: str) -> bool:

@@ -18,7 +18,15 @@ from pyoco.core.models import Flow, RunContext, RunStatus as EngineStatus, Task,
 from pyoco.trace.backend import TraceBackend
 
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress, Raised
-from pyoco_server.domain.runs.model import FailureKind, KeptTasks, Reusable, TaskRecord, TaskState, replace
+from pyoco_server.domain.runs.model import (
+    FailureKind,
+    KeptTasks,
+    Reusable,
+    RunProgress,
+    TaskRecord,
+    TaskState,
+    replace,
+)
 from pyoco_server.domain.secrets.masking import NO_MASKS, Masks
 from pyoco_server.domain.values import bounded_warnings
 from pyoco_server.engine.flow_plan import Dependencies, Plan, plan_of, task_graph_of
@@ -159,6 +167,14 @@ class FlowRun:
         """Report the progress now and after every step."""
         self._trace.follow(on_progress)
 
+    def note(self, mark: RunProgress) -> None:
+        """How far the run is, for the next report."""
+        self._trace.mark = mark
+
+    def report(self) -> None:
+        """To the follower, if there is one."""
+        self._trace.report()
+
 
 _STATES = {state: TaskState(state.value) for state in EngineTaskState}
 
@@ -244,6 +260,12 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
         self._tasks: dict[str, TaskState] = {}
         self._records: dict[str, TaskRecord] = {}
         self.dependencies: Dependencies | None = None
+        self.mark: RunProgress | None = None
+
+    def report(self) -> None:
+        with self._lock:
+            if self._on_progress is not None:
+                self._on_progress(self._progress())
 
     def follow(self, on_progress: OnProgress) -> None:
         with self._lock:
@@ -319,6 +341,7 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
             self._records.copy(),
             self.dependencies,
             task_records_truncated=self._read.is_truncated,
+            progress=self.mark,
         )
 
 

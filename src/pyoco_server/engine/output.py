@@ -314,7 +314,7 @@ class OutputPipes:
         self.thread.start()
 
     def call_later(self, seconds: float, call: Callable[[], None]) -> None:
-        """In the reading thread. A new call replaces a pending one."""
+        """In the reading thread. A new time replaces that of the same call."""
         self._alarm.set(seconds, call)
 
     def read_pipes(self) -> None:
@@ -373,26 +373,26 @@ class _Alarm:
         self._wake_read, self._wake_write = os.pipe()
         for descriptor in (self._wake_read, self._wake_write):
             os.set_blocking(descriptor, False)
-        self._due: tuple[float, Callable[[], None]] | None = None
+        self._due: dict[Callable[[], None], float] = {}
 
     def fileno(self) -> int:
         return self._wake_read
 
     def set(self, seconds: float, call: Callable[[], None]) -> None:
-        self._due = time.monotonic() + seconds, call
+        self._due[call] = time.monotonic() + seconds
         with suppress(BlockingIOError):  # already awake
             os.write(self._wake_write, b"!")
 
     def timeout_ms(self) -> int | None:
-        due = self._due
-        return None if due is None else max(0, int((due[0] - time.monotonic()) * 1000) + 1)
+        due = min(list(self._due.values()), default=None)
+        return None if due is None else max(0, int((due - time.monotonic()) * 1000) + 1)
 
     def ring_if_due(self) -> None:
         _read(self._wake_read)
-        due = self._due
-        if due is not None and due[0] <= time.monotonic():
-            self._due = None
-            due[1]()
+        now = time.monotonic()
+        for call in [call for call, due in list(self._due.items()) if due <= now]:
+            del self._due[call]
+            call()
 
 
 def _read(descriptor: int) -> bytes:

@@ -5,11 +5,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from pyoco_server.domain.runs.logs import MAX_LINE_CHARS, LogEntry, RunOutput
 from pyoco_server.domain.secrets.masking import NO_MASKS, LineMask, Masks
-from pyoco_server.engine.output import OutputStreams
+from pyoco_server.engine.output import LOGGING, OutputStreams
 
 _OF_CHILDREN = 0
 """Used instead of a thread id; no thread has this one."""
@@ -129,6 +129,25 @@ class PrintCapture:
 
     def child_printed(self, stream: str, text: str) -> None:
         self._add(_OF_CHILDREN, stream, text, time.time())
+
+    def logged(self, text: str, level: str, fields: dict[str, Any] | None) -> None:
+        """A line with a level and fields; of several lines, the first has the fields."""
+        now = time.time()
+        if now - self._polled_at > POLL_SEC:
+            self._poll(now)
+        with self._lock:
+            task = self.current_task
+            for line in self._masks.text(text).split("\n"):
+                for start in range(0, max(1, len(line)), MAX_LINE_CHARS):
+                    part = line[start : start + MAX_LINE_CHARS] + "\n"
+                    self._output.add_entry(LogEntry(task, LOGGING, part, now, level=level, fields=fields))
+                    fields = None
+        self._report()
+
+    @property
+    def current_task(self) -> str | None:
+        """The task of the calling thread; of a thread without one: the only running task."""
+        return self._task_of(speaks_for.get() or threading.get_ident())
 
     def __enter__(self) -> Self:
         """For the duration of the run. An unterminated line is kept as a line."""

@@ -20,13 +20,15 @@ from pyoco_server import otel
 from pyoco_server.domain.fleet import FlowList, reportable_flows
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress, Job, ResolvedJob
 from pyoco_server.domain.runs.logs import LogEntry
-from pyoco_server.domain.runs.model import FailureKind
+from pyoco_server.domain.runs.model import FailureKind, RunProgress
+from pyoco_server.domain.runs.task_requests import TaskRequest
 from pyoco_server.domain.secrets.masking import NO_MASKS, Masks
 from pyoco_server.domain.value_previews import article, type_name
 from pyoco_server.engine.flow_plan import left_out_of
 from pyoco_server.engine.flow_run import FlowRun, OnTask
 from pyoco_server.engine.flow_yaml import load_flow_and_defaults
 from pyoco_server.engine.print_capture import CallLater, OutputSource, PrintCapture, PrintReports
+from pyoco_server.engine.task_host import ADVANCE_SEC, LocalTaskHost, Paced, Questions
 from pyoco_server.engine.tasks import check_tasks, close_never_awaited, described, raised
 from pyoco_server.engine.values import ValueRoom
 from pyoco_server.errors import ExecutionFailed, InvalidCliInput, PyocoServerError
@@ -319,6 +321,10 @@ class LocalFlowHandle:
         self._is_live = False
         self._is_cancelled = False
         self._prints = PrintReports(self.printed, call_later)
+        self._questions = Questions(self.asked)
+        self.ask = self._questions.ask
+        self.answered = self._questions.answered
+        self._advances = Paced(self._report_advance, ADVANCE_SEC, call_later)
 
     def run(
         self,
@@ -329,14 +335,16 @@ class LocalFlowHandle:
         own_threads: Iterable[threading.Thread] = (),
         room: ValueRoom = ValueRoom(),  # noqa: B008 - frozen
     ) -> FlowOutcome:
-        masks = Masks(job.secrets) if isinstance(job, ResolvedJob) else NO_MASKS
+        masks = Masks(job.secrets) if isinstance(job, ResolvedJob) and job.secrets else NO_MASKS
         capture = PrintCapture(output, self._output_added, own_threads, masks)
         self._prints.begin(capture)
-        with capture, otel.task_spans(job, partial(raised, masks=masks)) as traced:
+        host = LocalTaskHost(self, job, capture, masks)
+        with capture, host.open(), otel.task_spans(job, partial(raised, masks=masks)) as traced:
             found = find(job)
             if isinstance(found, FlowOutcome):
                 return found
-            on_task = traced(self._watched(found.flow, capture.entered))
+            host.begin(found.flow, found.params)
+            on_task = traced(self._watched(found.flow, host.entered))
             return self._run(
                 FlowRun(
                     found.flow,
@@ -368,8 +376,26 @@ class LocalFlowHandle:
         with self._lock:
             self._is_cancelled = True
             run = self._flow_run
+        self._questions.close()
         if run is not None:
             run.cancel()
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._is_cancelled
+
+    def advanced(self, progress: RunProgress) -> None:
+        """A task has reported how far the run is."""
+        run = self._flow_run
+        if run is not None:
+            run.note(progress)
+            if self._is_live:
+                self._advances.soon()
+
+    def _report_advance(self) -> None:
+        run = self._flow_run
+        if run is not None:
+            run.report()
 
     def go_live(self) -> None:
         """Report the progress now and after every step, and output as it is printed."""
@@ -388,6 +414,9 @@ class LocalFlowHandle:
         raise NotImplementedError
 
     def printed(self, entries: list[LogEntry]) -> None:
+        raise NotImplementedError
+
+    def asked(self, number: int, request: TaskRequest) -> None:
         raise NotImplementedError
 
     def _watched(self, flow: Flow, on_task: OnTask) -> OnTask:  # noqa: ARG002 - for subclasses

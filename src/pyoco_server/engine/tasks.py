@@ -230,6 +230,10 @@ def _prepare(task: Task) -> None:
         task.func.__signature__ = inspect.signature(task.func)  # type: ignore[attr-defined]
 
 
+def has_timeout(task: Task) -> bool:
+    return isinstance(task.timeout_sec, (int, float)) and task.timeout_sec > 0
+
+
 def _problem_with(task: Task) -> str | None:
     """Calling a generator function runs nothing."""
     for function in (task.func, getattr(task.func, "__call__", None)):  # noqa: B004 - of a callable object

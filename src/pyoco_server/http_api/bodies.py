@@ -12,8 +12,8 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from starlette.requests import ClientDisconnect
 
-from pyoco_server.domain.inputs import Refused, decode_json, nearest, unix_time
-from pyoco_server.domain.runs.jobs import MAX_DELAY_SEC, MAX_TIMESTAMP
+from pyoco_server.domain.inputs import MAX_DELAY_SEC, Refused, decode_json, nearest, unix_time
+from pyoco_server.domain.runs.jobs import MAX_TIMESTAMP
 from pyoco_server.domain.runs.model import Priority, RunRetry
 from pyoco_server.errors import BodyTooSlow, InvalidListQuery, PyocoServerError, RequestTooLarge
 from pyoco_server.http_api.access import ScopedRoute

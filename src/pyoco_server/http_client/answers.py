@@ -80,6 +80,13 @@ class Trace(TypedDict):
     tracestate: str | None
 
 
+class RunProgress(TypedDict):
+    """How far a run is, as its tasks report it."""
+
+    message: str | None
+    value: float | None
+
+
 class Paused(TypedDict):
     """The pause that a run waits for: of its tag or of its flow."""
 
@@ -124,7 +131,9 @@ class Run(TypedDict):
     node_id: str | None
     not_before: float | None
     params: dict[str, Any]
+    parent_run_id: str | None
     priority: str
+    progress: RunProgress | None
     references: list[Reference] | None
     result: Any
     result_truncated: bool
@@ -177,6 +186,7 @@ class RunSummary(TypedDict):
     instance_id: str | None
     node_id: str | None
     not_before: float | None
+    parent_run_id: str | None
     run_id: str
     schedule_id: str | None
     start_time: float | None
@@ -232,7 +242,9 @@ class LogLine(TypedDict):
     attempt: int
     cut_bytes: NotRequired[int]
     cut_lines: NotRequired[int]
+    fields: NotRequired[dict[str, Any]]
     is_excerpt: NotRequired[bool]
+    level: NotRequired[str]
     n: int
     stream: str
     task: str | None

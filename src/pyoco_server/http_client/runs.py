@@ -234,9 +234,11 @@ class RunCalls(Calls):
         *,
         full: bool = False,
         limit: int | None = None,
+        parent_run_id: str | None = None,
     ) -> list[RunSummary]:
         """The newest runs; `list_runs_vnext` returns pages."""
         wanted = {"status": status, "flow": flow, "tag": tag, "limit": limit, **_full(full=full)}
+        wanted["parent_run_id"] = parent_run_id
         runs: list[RunSummary] = await self._call("GET", "/runs", params=given(wanted))
         return runs
 
@@ -252,6 +254,7 @@ class RunCalls(Calls):
         updated_before: float | None = None,
         cursor: str | None = None,
         workflow_yaml_sha256: str | None = None,
+        parent_run_id: str | None = None,
     ) -> RunPage:
         """A page of runs. Pass `next_cursor` and the same filters for the next page."""
         wanted = {
@@ -263,6 +266,7 @@ class RunCalls(Calls):
             "updated_before": updated_before,
             "cursor": cursor,
             "workflow_yaml_sha256": workflow_yaml_sha256,
+            "parent_run_id": parent_run_id,
             **_full(full=full),
         }
         page: RunPage = await self._call("GET", "/runs", params=given(wanted))

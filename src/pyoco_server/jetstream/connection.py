@@ -308,9 +308,11 @@ class NatsConnection:
     def new_inbox(self) -> str:
         return self._client.new_inbox()
 
-    async def subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> KeptSubscription:
-        """For as long as the caller keeps it."""
-        return await self._kept(lambda client: client.subscribe(subject, cb=callback))
+    async def subscribe(
+        self, subject: str, callback: Callable[[Msg], Awaitable[None]], group: str = ""
+    ) -> KeptSubscription:
+        """For as long as the caller keeps it. Of a `group`, one gets each message."""
+        return await self._kept(lambda client: client.subscribe(subject, queue=group, cb=callback))
 
     async def subscribe_directly(self, subject: str, callback: Callable[[Any], None]) -> KeptSubscription:
         """The same for a callback that does next to nothing, e.g. puts the message into a list."""
@@ -324,10 +326,10 @@ class NatsConnection:
         return kept
 
     async def listen(
-        self, subject: str, callback: Callable[[Msg], Awaitable[None]]
+        self, subject: str, callback: Callable[[Msg], Awaitable[None]], group: str = ""
     ) -> Callable[[], Awaitable[None]]:
         """Like `subscribe`; returns a function that unsubscribes, also after the connection is lost."""
-        subscription = await self.subscribe(subject, callback)
+        subscription = await self.subscribe(subject, callback, group)
 
         async def stop() -> None:
             if self.is_connected:

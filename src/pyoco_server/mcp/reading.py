@@ -50,6 +50,7 @@ _SUMMARY = (
     "execution_id",
     "node_id",
     "schedule_id",
+    "parent_run_id",
 )
 _RUN = (
     *_SUMMARY,

@@ -47,7 +47,7 @@ def row_of(run: RunSnapshot, scope: str, stored_at: float | None, before: Row | 
         STATUS_CODES[run.status],
         run.updated_at,
         changed,
-        lists_of(scope, run.flow_name, run.tag, run.tags, run.workflow_yaml_sha256),
+        lists_of(scope, run.flow_name, run.tag, run.tags, run.workflow_yaml_sha256, run.parent_run_id),
         run.tag or "",
         max(run.submitted_at or changed, run.not_before or 0.0),
         limited_of(run, before),
@@ -143,15 +143,21 @@ NAME_BYTES = 12
 
 @lru_cache(maxsize=4096)
 def lists_of(
-    scope: str, flow_name: str, tag: str | None, labels: tuple[str, ...] | None, sha256: str | None
+    scope: str,
+    flow_name: str,
+    tag: str | None,
+    labels: tuple[str, ...] | None,
+    sha256: str | None,
+    parent: str | None,
 ) -> bytes:
     """The names of a run's lists in one piece. Both the routing tag and the labels have lists."""
     tags = sorted({text for text in (tag, *(labels or ())) if text})
     return b"".join(
-        list_name(scope, flow, one, file)
+        list_name(scope, flow, one, file, above)
         for flow in (None, flow_name)
         for one in (None, *tags)
         for file in ((None, sha256) if sha256 else (None,))
+        for above in ((None, parent) if parent else (None,))
     )
 
 
@@ -160,16 +166,18 @@ def names_in(lists: bytes) -> tuple[bytes, ...]:
     return tuple(lists[start : start + NAME_BYTES] for start in range(0, len(lists), NAME_BYTES))
 
 
-def list_name(scope: str, flow: str | None, tag: str | None, sha256: str | None) -> bytes:
+def list_name(
+    scope: str, flow: str | None, tag: str | None, sha256: str | None, parent: str | None = None
+) -> bytes:
     """Key of a list, short because every run in it repeats it."""
-    parts = msgspec.json.encode((scope, flow, tag, sha256))
+    parts = msgspec.json.encode((scope, flow, tag, sha256, parent))
     return hashlib.blake2b(parts, digest_size=NAME_BYTES).digest()
 
 
 def walks_along(wanted: RunFilter, scope: str, after: Place | None) -> tuple[str, list[object]]:
     """The query along the list of each status that is wanted, and its values."""
     codes = STATUSES if wanted.status is None else [STATUS_CODES[wanted.status]]
-    name = list_name(scope, wanted.flow, wanted.tag, wanted.workflow_yaml_sha256)
+    name = list_name(scope, wanted.flow, wanted.tag, wanted.workflow_yaml_sha256, wanted.parent_run_id)
     conditions, values = within(wanted, after)
     walk = f"SELECT changed_at, key, run FROM listed WHERE list = ? AND status = ?{conditions}"  # noqa: S608
     return " UNION ALL ".join([walk] * len(codes)), [v for code in codes for v in (name, code, *values)]

@@ -56,4 +56,4 @@ CREATE TABLE flows (
     PRIMARY KEY (scope, name)
 ) WITHOUT ROWID;
 """
-RUN_TABLES = Layout("runs", version=8, schema=_SCHEMA, cache_kib=48 * 1024)
+RUN_TABLES = Layout("runs", version=9, schema=_SCHEMA, cache_kib=48 * 1024)

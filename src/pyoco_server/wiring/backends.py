@@ -26,6 +26,7 @@ from pyoco_server.jetstream import admin
 from pyoco_server.jetstream.access import access_of
 from pyoco_server.jetstream.admin import NatsReport, inspect
 from pyoco_server.jetstream.auth import JetStreamApiKeys
+from pyoco_server.jetstream.child_runs import NatsChildRuns
 from pyoco_server.jetstream.connection import NatsConnection
 from pyoco_server.jetstream.consumers import ensure_consumer
 from pyoco_server.jetstream.dead_letters import DlqStream
@@ -138,6 +139,7 @@ class JetStreamWorkerBackend:
     secrets: ListedKvStore[SecretRecord]
     variables: ListedKvStore[VariableRecord]
     values: ValueObjects
+    child_runs: NatsChildRuns
 
     @property
     def is_available(self) -> bool:
@@ -263,6 +265,7 @@ def _worker_backend(
         secrets=_secrets(connection, config, "secret.", codec.decode_secret),
         variables=_secrets(connection, config, "variable.", codec.decode_variable),
         values=ValueObjects(connection, config.values_object_store_bucket),
+        child_runs=NatsChildRuns(connection, config.requests_subject_prefix),
     )
 
 

@@ -34,6 +34,7 @@ from pyoco_server.usecases.flows import FollowFlows
 from pyoco_server.usecases.ports.gateway import ServerBackend
 from pyoco_server.usecases.ports.stores import Change, Clock
 from pyoco_server.usecases.runs.cancel import CancelRun, ReassertCancels
+from pyoco_server.usecases.runs.children import SubmitChildren
 from pyoco_server.usecases.runs.diagnose import DiagnoseRun
 from pyoco_server.usecases.runs.read import ListRuns, ReadLogs, ReadRun
 from pyoco_server.usecases.runs.retry import FlowFiles, LinkRetries, RetryRun
@@ -189,6 +190,7 @@ class RunLevel:
         )
         self.submit_once = SubmitOnce(backend.claims, self.submit, clock, new_id)
         self.submit_batch = SubmitBatch(self.submit)
+        self.children = SubmitChildren(backend.child_runs, backend.runs, self.submit)
 
     def _add_reads(
         self, backend: ServerBackend, setup: Setup, own_writes: OwnWrites, watchers: WatchHub
@@ -302,6 +304,7 @@ class RunLevel:
             "link-retries": self.link_retries.run,
             "sweep-values": partial(self.sweep_values.run, lambda: self.is_caught_up),
             "collect-flow-files": partial(self.flow_files.run, lambda: self.is_caught_up),
+            "serve-children": self.children.run,
             "follow-workers": self.follow_workers.run,
             "follow-flows": self.follow_flows.run,
             **self.queues.background(),

@@ -14,7 +14,15 @@ from pyoco_server.domain import codec
 from pyoco_server.domain.dead_letters import DeadLetter, DlqReason
 from pyoco_server.domain.inputs import is_run_id, is_tag
 from pyoco_server.domain.runs.changes import Claim, GiveUp, Refusal
-from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, Job, QueueAction, disposition, pending
+from pyoco_server.domain.runs.jobs import (
+    Ending,
+    FlowOutcome,
+    Job,
+    QueueAction,
+    delivered,
+    disposition,
+    pending,
+)
 from pyoco_server.domain.runs.model import FailureKind, Owner, RunSnapshot, RunStatus
 from pyoco_server.errors import (
     DlqPublishFailed,
@@ -227,7 +235,9 @@ class Pipeline:
         if not await session.is_held(received_at, self._ack_wait_sec()):
             return _lost(job, session.refusal)
         with self._heartbeats.calling(session.beat):
-            flow = await self._executors.start(ready, session, START_PATIENCE_SEC)
+            flow = await self._executors.start(
+                delivered(ready, session.owner.attempt), session, START_PATIENCE_SEC
+            )
             if flow is None:
                 return Handled(Ending.NOT_STARTED, job.run_id)
             if self._is_giving_back:

@@ -25,6 +25,7 @@ from pyoco_server.domain.runs.jobs import (
 )
 from pyoco_server.domain.runs.logs import LogEntry
 from pyoco_server.domain.runs.model import CodeWheel, Owner, RunSnapshot, RunStatus
+from pyoco_server.domain.runs.task_requests import TaskAnswer, TaskRequest
 from pyoco_server.domain.secrets.masking import NO_MASKS, Masks
 from pyoco_server.engine.executors.pool import Prefetch
 from pyoco_server.errors import CancelTimedOut, NatsUnavailable, SnapshotTooLarge, TerminalNotRecorded
@@ -33,6 +34,7 @@ from pyoco_server.usecases.consistency import change_run
 from pyoco_server.usecases.ports.runs import WorkerBackend
 from pyoco_server.usecases.ports.stores import Clock, Revision, Versioned
 from pyoco_server.worker.run_log import REFUSED_PATIENCE_SEC, RunLog
+from pyoco_server.worker.task_requests import AnswerTasks
 
 log = get_logger(__name__)
 
@@ -122,10 +124,12 @@ class RunSession:
         on_write: Callable[[Revision, bool], None] = lambda _, __: None,
     ) -> None:
         """`on_write` gets the revision of every write, and whether it is only a heartbeat."""
+        self._answer = AnswerTasks(backend)
+        self._answering: set[asyncio.Task[None]] = set()
         self._backend = backend
         self._on_write = on_write
         self._clock = clock
-        self._owner = owner
+        self.owner = owner
         self._known = claimed
         self._grace = grace
         self._run_id = claimed.value.run_id
@@ -206,19 +210,28 @@ class RunSession:
             progress = _masked_progress(progress, self.masks)
         self._offer(
             Report(
-                self._owner,
+                self.owner,
                 progress.tasks,
                 progress.task_records,
                 progress.task_dependencies,
                 progress.task_records_truncated,
                 self._try_number,
+                progress.progress,
             )
         )
 
     def printed(self, entries: Sequence[LogEntry]) -> None:
         if self.masks:
-            entries = [replace(entry, text=self.masks.text(entry.text)) for entry in entries]
+            entries = [_masked_fields(entry, self.masks, "text", "fields") for entry in entries]
         self._log.add(entries)
+
+    def asked(self, request: TaskRequest, answer: Callable[[TaskAnswer], None]) -> None:
+        async def find_answer() -> None:
+            answer(await self._answer(self._run_id, self.owner, request))
+
+        task = asyncio.ensure_future(find_answer())
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
 
     async def beat(self) -> None:
         """Write a heartbeat, unless a waiting report will do."""
@@ -240,7 +253,7 @@ class RunSession:
             self._offer(self._beat())
 
     def _beat(self) -> Beat:
-        return Beat(self._owner, self._try_number)
+        return Beat(self.owner, self._try_number)
 
     # Writing: one change in flight, the newest waiting
 
@@ -312,7 +325,7 @@ class RunSession:
         """The last write, retried until NATS answers: a result is never dropped."""
         wheels = self._flow.wheels if self._flow is not None else ()
         run = self._known.value
-        change = conclusion(self._owner, outcome, wheels or None, run.try_number)
+        change = conclusion(self.owner, outcome, wheels or None, run.try_number)
         wait_sec = next_wait_sec(run, change, random.uniform(-1, 1))  # noqa: S311 - spreads the load
         while self.refusal is None:
             try:
@@ -342,6 +355,8 @@ class RunSession:
         self._has_ended = True
         for timer in self._timers:
             timer.cancel()
+        for task in list(self._answering):
+            task.cancel()
         if self._writing is not None and not self._writing.done():
             await asyncio.wait({self._writing})
         await (self._log.flush_briefly() if self._is_abandoned else self._log.flush())
@@ -356,7 +371,7 @@ class RunSession:
 
 
 def masks_of(job: Job) -> Masks:
-    return Masks(job.secrets) if isinstance(job, ResolvedJob) else NO_MASKS
+    return Masks(job.secrets) if isinstance(job, ResolvedJob) and job.secrets else NO_MASKS
 
 
 S = TypeVar("S", bound=Struct)
@@ -371,7 +386,12 @@ def _masked_progress(progress: FlowProgress, masks: Masks) -> FlowProgress:
     records = {
         name: _masked_fields(record, masks, *_RECORDED) for name, record in progress.task_records.items()
     }
-    return replace(progress, task_records=records)
+    mark = progress.progress
+    return replace(
+        progress,
+        task_records=records,
+        progress=None if mark is None else _masked_fields(mark, masks, "message"),
+    )
 
 
 def _is_cancelled(ended: RunSnapshot | Conclude) -> bool:

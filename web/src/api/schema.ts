@@ -2108,6 +2108,8 @@ export interface components {
             not_before: number | null;
             /** @default null */
             instance_id: string | null;
+            /** @default null */
+            parent_run_id: string | null;
         };
         /**
          * LogLine
@@ -2123,6 +2125,8 @@ export interface components {
             cut_lines?: number;
             cut_bytes?: number;
             is_excerpt?: boolean;
+            level?: string;
+            fields?: Record<string, never>;
         };
         /**
          * WheelEvent
@@ -2309,6 +2313,10 @@ export interface components {
             trace: components["schemas"]["Trace"] | null;
             /** @default [] */
             values: string[][];
+            /** @default null */
+            parent_run_id: string | null;
+            /** @default null */
+            progress: components["schemas"]["RunProgress"] | null;
             worker_alive?: boolean | null;
             worker_heartbeat_at?: number | null;
             worker_tags?: string[] | null;
@@ -2445,6 +2453,16 @@ export interface components {
             earlier: string | null;
             /** @default null */
             taken_at: number | null;
+        };
+        /**
+         * RunProgress
+         * @description How far a run is, as its tasks report it.
+         */
+        RunProgress: {
+            /** @default null */
+            value: number | null;
+            /** @default null */
+            message: string | null;
         };
         /**
          * WaitingFor
@@ -4337,6 +4355,8 @@ export interface operations {
                 cursor?: string | null;
                 /** @description Filter by the hash of the flow.yaml */
                 workflow_yaml_sha256?: string | null;
+                /** @description Filter by the run whose task submitted them */
+                parent_run_id?: string | null;
                 /** @description Page size */
                 limit?: number;
                 /** @description Return whole runs instead of summaries */

@@ -18,8 +18,8 @@ from pyoco_server.domain.executions.graph_model import (
     Retry,
     Then,
 )
-from pyoco_server.domain.inputs import MAX_FLOW_NAME, Priority, is_tag, nearest, unix_time
-from pyoco_server.domain.runs.jobs import MAX_DELAY_SEC, MAX_TIMESTAMP
+from pyoco_server.domain.inputs import MAX_DELAY_SEC, MAX_FLOW_NAME, Priority, is_tag, nearest, unix_time
+from pyoco_server.domain.runs.jobs import MAX_TIMESTAMP
 
 NAME_RULE = "[A-Za-z0-9_-]{1,64}"
 MAX_TIMEOUT_SEC = 10 * 366 * 86_400

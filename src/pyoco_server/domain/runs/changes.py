@@ -28,6 +28,7 @@ from pyoco_server.domain.runs.model import (
     Owner,
     RunFailure,
     RunLimit,
+    RunProgress,
     RunSnapshot,
     RunStatus,
     TaskRecord,
@@ -63,6 +64,7 @@ class Report(Struct, frozen=True):
     task_dependencies: dict[str, tuple[str, ...]] | None = None
     task_records_truncated: bool = False
     try_number: int | None = None
+    progress: RunProgress | None = None
 
 
 class Beat(Struct, frozen=True):
@@ -93,6 +95,7 @@ class Conclude(Struct, frozen=True, kw_only=True):
     """When the next try starts, if there is one; None: there is none."""
     wheels: tuple[CodeWheel, ...] | None = None
     values: tuple[Place, ...] = ()
+    progress: RunProgress | None = None
 
 
 class RequestCancel(Struct, frozen=True, kw_only=True):
@@ -211,6 +214,7 @@ def _claim(snapshot: RunSnapshot, change: Claim, now: float) -> RunSnapshot | Re
         task_records=_kept(snapshot, snapshot.task_records or {}),
         task_records_truncated=False,
         task_dependencies=snapshot.task_dependencies if snapshot.kept_tasks else None,
+        progress=None,
         start_time=now,
         waited_sec=_waited(snapshot, now),
         trace=claimed(snapshot.trace, change.trace, now, is_same_try=snapshot.owner is not None),
@@ -262,6 +266,7 @@ def _report(snapshot: RunSnapshot, change: Report, now: float) -> RunSnapshot | 
         task_records=change.task_records,
         task_records_truncated=change.task_records_truncated,
         task_dependencies=change.task_dependencies or snapshot.task_dependencies,
+        progress=change.progress,
         heartbeat_at=now,
         updated_at=_later(snapshot, now),
     )
@@ -288,6 +293,7 @@ def _conclude(snapshot: RunSnapshot, change: Conclude, now: float) -> RunSnapsho
         else change.task_records_truncated,
         task_dependencies=change.task_dependencies or snapshot.task_dependencies,
         wheels=change.wheels,
+        progress=change.progress or snapshot.progress,
     )
     if snapshot.status is RunStatus.CANCELLING:
         return _ended(known, RunStatus.CANCELLED, now)

@@ -1,14 +1,22 @@
 """Jobs: the queue message of a run, the disposition of a delivery, and flow outcomes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any, Protocol
 
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from pyoco_server.domain.dead_letters import DlqReason
-from pyoco_server.domain.inputs import LABEL_RULE, MAX_FLOW_NAME, MAX_TAGS, is_label, is_run_id, require_tag
+from pyoco_server.domain.inputs import (
+    LABEL_RULE,
+    MAX_DELAY_SEC,
+    MAX_FLOW_NAME,
+    MAX_TAGS,
+    is_label,
+    is_run_id,
+    require_tag,
+)
 from pyoco_server.domain.large_values import Place
 from pyoco_server.domain.runs.changes import Conclude
 from pyoco_server.domain.runs.logs import LogEntry
@@ -19,18 +27,19 @@ from pyoco_server.domain.runs.model import (
     Owner,
     Priority,
     RunLimit,
+    RunProgress,
     RunRetry,
     RunSnapshot,
     RunStatus,
     TaskRecord,
     TaskState,
 )
+from pyoco_server.domain.runs.task_requests import TaskAnswer, TaskRequest
 from pyoco_server.domain.secrets import references as secret_references
 from pyoco_server.domain.secrets.references import References
 from pyoco_server.domain.traces import Trace, above
 from pyoco_server.errors import InvalidJob, InvalidRequest
 
-MAX_DELAY_SEC = 366 * 86_400.0
 MAX_TIMESTAMP = 253_402_300_799
 """The end of the year 9999."""
 
@@ -65,6 +74,8 @@ class Submission(Struct, frozen=True, kw_only=True):
     """The tick of the schedule that started it."""
     references: References | None = None
     """Where `params` name secrets and variables; see `with_references`."""
+    parent_run_id: str | None = None
+    """The run whose task submits it."""
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -100,6 +111,7 @@ class Job(Struct, frozen=True, kw_only=True):
     references: References | None = None
     """Where `params` name secrets and variables; None: nowhere, and no text was unescaped."""
     trace: Trace | None = None
+    parent_run_id: str | None = None
 
     @property
     def is_held(self) -> bool:
@@ -134,6 +146,7 @@ def accept(submission: Submission, run_id: str, now: float, not_before: float | 
         schedule_id=submission.schedule_id,
         due_at=submission.due_at,
         references=submission.references,
+        parent_run_id=submission.parent_run_id,
     )
 
 
@@ -142,9 +155,16 @@ class ResolvedJob(Job, frozen=True, kw_only=True):
 
     secrets: tuple[str, ...] = ()
     """Values to mask."""
+    attempt: int = 1
+    """Delivery of the job."""
 
     def __repr__(self) -> str:
         return f"ResolvedJob({self.run_id!r})"
+
+
+def delivered(job: Job, attempt: int) -> ResolvedJob:
+    """As it goes to the flow."""
+    return ResolvedJob(**{**asdict(job), "attempt": attempt})
 
 
 def with_references(submission: Submission) -> Submission:
@@ -229,6 +249,7 @@ def pending(job: Job, retention_sec: float | None = None) -> RunSnapshot:
         admitted_try=job.admitted_try,
         references=job.references,
         trace=above(job.trace),
+        parent_run_id=job.parent_run_id,
     )
 
 
@@ -283,6 +304,7 @@ def repeated(
         retry=run.retry,
         priority=run.priority,
         retried_from=run.run_id,
+        parent_run_id=run.parent_run_id,
     )
 
 
@@ -369,6 +391,7 @@ class FlowProgress(Struct, frozen=True):
     task_dependencies: dict[str, tuple[str, ...]] | None = None
     task_records_truncated: bool = False
     """A record contains a marker for a value that is too large."""
+    progress: RunProgress | None = None
 
 
 class Raised(Struct, frozen=True):
@@ -381,10 +404,11 @@ class Raised(Struct, frozen=True):
 
 
 class FlowListener(Protocol):
-    """Receives the progress and output of a flow."""
+    """Receives the progress and output of a flow, and the requests of its tasks."""
 
     def progressed(self, progress: FlowProgress) -> None: ...
     def printed(self, entries: Sequence[LogEntry]) -> None: ...
+    def asked(self, request: TaskRequest, answer: Callable[[TaskAnswer], None]) -> None: ...
 
 
 class ValueFile(Struct, frozen=True):
@@ -439,6 +463,7 @@ def conclusion(
         try_number=try_number,
         wheels=wheels,
         values=outcome.values,
+        progress=outcome.progress.progress,
     )
 
 

@@ -26,6 +26,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     updated_after: float | None = None
     updated_before: float | None = None
     workflow_yaml_sha256: str | None = None
+    parent_run_id: str | None = None
 
 
 class Place(Struct, frozen=True, array_like=True):
@@ -65,6 +66,7 @@ class RunSummary(Struct, frozen=True):
     not_before: float | None = None
     instance_id: str | None = None
     """Of its worker."""
+    parent_run_id: str | None = None
 
 
 def _between(after: str, before: str | None) -> Callable[[RunSnapshot], tuple[Any, ...]]:
@@ -142,7 +144,10 @@ def place_of(cursor: str, of: str) -> Place:
 
 def _digest(wanted: RunFilter) -> str:
     """Without times, which a polling client may change between pages."""
-    return digest_of(wanted.tenant_id, wanted.status, wanted.flow, wanted.tag, wanted.workflow_yaml_sha256)
+    parent = () if wanted.parent_run_id is None else (wanted.parent_run_id,)
+    return digest_of(
+        wanted.tenant_id, wanted.status, wanted.flow, wanted.tag, wanted.workflow_yaml_sha256, *parent
+    )
 
 
 def digest_of(*parts: str | bool | None) -> str:

@@ -2,7 +2,9 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from typing import Any
 
+import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
@@ -33,6 +35,9 @@ class LogEntry(Struct, frozen=True, gc=False):
     """Set on a marker: the amount cut at this place."""
     is_excerpt: bool = False
     """For current watchers; stored later, or never."""
+    level: str | None = None
+    fields: dict[str, Any] | None = None
+    """Both of a line that a task has logged with the helper `log`."""
 
 
 class LogLine(Struct, frozen=True, kw_only=True):
@@ -47,6 +52,8 @@ class LogLine(Struct, frozen=True, kw_only=True):
     cut_lines: int | UnsetType = UNSET
     cut_bytes: int | UnsetType = UNSET
     is_excerpt: bool | UnsetType = UNSET
+    level: str | UnsetType = UNSET
+    fields: dict[str, Any] | UnsetType = UNSET
 
 
 class LogRecord(Struct, frozen=True):
@@ -67,6 +74,8 @@ def line_of(entry: LogEntry, attempt: int, n: int) -> LogLine:
         cut_lines=entry.cut_lines if entry.cut_bytes else UNSET,
         cut_bytes=entry.cut_bytes or UNSET,
         is_excerpt=entry.is_excerpt or UNSET,
+        level=entry.level or UNSET,
+        fields=entry.fields or UNSET,
     )
 
 
@@ -168,11 +177,17 @@ class RunOutput:
 
     def add(self, task: str | None, stream: str, text: str, ts: float) -> None:
         """Add a line, or a part of one."""
+        self.add_entry(LogEntry(task, stream, text, ts))
+
+    def add_entry(self, entry: LogEntry) -> None:
+        task, text = entry.task, entry.text
         size = len(text)
         if not text.isascii():
             text, size = _encodable(text)
+        if entry.fields is not None:
+            size += len(msgspec.json.encode(entry.fields))
         size = max(size, MIN_LINE_BYTES)
-        entry = LogEntry(task, stream, text, ts, self._n)
+        entry = replace(entry, text=text, n=self._n)
         self._n += 1
         output = self._tasks.get(task)
         if output is None:

@@ -26,6 +26,7 @@ __all__ = [
     "Reusable",
     "RunFailure",
     "RunLimit",
+    "RunProgress",
     "RunRetry",
     "RunSnapshot",
     "RunStatus",
@@ -122,6 +123,14 @@ class FailureKind(StrEnum):
 
 
 RETRIABLE = (FailureKind.ERROR, FailureKind.TIMEOUT, FailureKind.CRASH)
+
+
+class RunProgress(Struct, frozen=True):
+    """How far a run is, as its tasks report it."""
+
+    value: float | None = None
+    """From 0 to 1."""
+    message: str | None = None
 
 
 class RunFailure(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -250,6 +259,10 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
     """Its place in a trace; None: without tracing."""
     values: tuple[Place, ...] = ()
     """Where references to stored values stand. A `$ref` elsewhere is data."""
+    parent_run_id: str | None = None
+    """The run whose task has submitted it."""
+    progress: RunProgress | None = None
+    """As a task has reported it in the current attempt."""
 
     @property
     def is_held(self) -> bool:

@@ -22,8 +22,11 @@ from pyoco.core.models import Flow
 from pyoco_server import otel
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress, Job
 from pyoco_server.domain.runs.logs import LogEntry
+from pyoco_server.domain.runs.task_requests import TaskRequest
 from pyoco_server.engine.executors.process_state import ProcessState
 from pyoco_server.engine.executors.protocol import (
+    Answered,
+    Asked,
     CancelFlow,
     Control,
     Ended,
@@ -59,7 +62,7 @@ from pyoco_server.engine.resolve import (
     flow_of,
     load_resolver,
 )
-from pyoco_server.engine.tasks import described, end_fork
+from pyoco_server.engine.tasks import described, end_fork, has_timeout
 
 _WORKER_GONE = 3
 """Exit code."""
@@ -204,6 +207,8 @@ class Executor:
                 flow.go_live()
             case Written():
                 flow.written()
+            case Answered():
+                flow.answered(message.number, message.answer)
 
     def _next_flow(self, nth: int) -> "ExecutorFlowHandle":
         with self._lock:
@@ -279,13 +284,12 @@ class ExecutorFlowHandle(LocalFlowHandle):
     def printed(self, entries: list[LogEntry]) -> None:
         self._send(Printed(self._nth, entries))
 
+    def asked(self, number: int, request: TaskRequest) -> None:
+        self._send(Asked(self._nth, number, request))
+
     def _watched(self, flow: Flow, on_task: OnTask) -> OnTask:
-        limited = {task.name: task for task in flow.tasks if _has_timeout(task)}
+        limited = {task.name: task for task in flow.tasks if has_timeout(task)}
         return _TimeoutReports(limited, self._nth, self._send, on_task).entered if limited else on_task
-
-
-def _has_timeout(task: Any) -> bool:
-    return isinstance(task.timeout_sec, (int, float)) and task.timeout_sec > 0
 
 
 class _TimeoutReports:

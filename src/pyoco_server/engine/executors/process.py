@@ -18,12 +18,14 @@ from pyoco_server.engine.executors.process_flow import ProcessFlowHandle
 from pyoco_server.engine.executors.protocol import (
     HEADER,
     MAX_FRAME_BYTES,
+    Asked,
     BrokenFrame,
     Ended,
     ExecutorSpec,
     FromExecutor,
     Limits,
     Lost,
+    OfFlow,
     Ping,
     Printed,
     Progressed,
@@ -281,7 +283,7 @@ class ExecutorProcess(asyncio.Protocol):
         if not self.ready.done():
             self.ready.set_result(error)
 
-    def _received_of_flow(self, message: Progressed | Printed | TaskStarted | TaskEnded | Ended) -> None:
+    def _received_of_flow(self, message: OfFlow) -> None:
         """A message of one run never reaches another."""
         flow = self._flows[0] if self._flows else None
         if flow is None or message.nth != flow.nth:
@@ -292,6 +294,8 @@ class ExecutorProcess(asyncio.Protocol):
                 flow.progressed(message.progress, message.spans)
             case Printed():
                 flow.listener.printed(message.entries)
+            case Asked():
+                flow.asked(message.number, message.request)
             case TaskStarted():
                 flow.task_started(message, min(self._pool.limits.grace_sec, message.timeout_sec))
             case TaskEnded():
@@ -299,9 +303,7 @@ class ExecutorProcess(asyncio.Protocol):
             case Ended():
                 self._ended(self._flows.popleft(), message)
 
-    def _received_of_other_flow(
-        self, message: Progressed | Printed | TaskStarted | TaskEnded | Ended
-    ) -> None:
+    def _received_of_other_flow(self, message: OfFlow) -> None:
         """Late progress of an ended flow is ignored; anything else breaks the protocol."""
         first = self._flows[0].nth if self._flows else self.runs + 1
         if message.nth >= first or isinstance(message, Ended):

@@ -10,8 +10,10 @@ from msgspec.structs import replace
 from pyoco_server import tracing
 from pyoco_server.domain.runs.jobs import Ending, FlowListener, FlowOutcome, FlowProgress, Job
 from pyoco_server.domain.runs.model import CodeWheel, FailureKind, TaskRecord, TaskState
+from pyoco_server.domain.runs.task_requests import TaskRequest
 from pyoco_server.domain.traces import Span
 from pyoco_server.engine.executors.protocol import (
+    Answered,
     CancelFlow,
     ExecutorSpec,
     GoLive,
@@ -139,6 +141,9 @@ class ProcessFlowHandle:
     def progressed(self, progress: FlowProgress, spans: Sequence[Span] = ()) -> None:
         tracing.emit(spans)
         self.listener.progressed(self._records.completed(progress))
+
+    def asked(self, number: int, request: TaskRequest) -> None:
+        self.listener.asked(request, lambda answer: self._send(Answered(self.nth, number, answer)))
 
     def end(self, outcome: FlowOutcome | None, spans: Sequence[Span] = ()) -> None:
         tracing.emit(spans)

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from pyoco_server.domain.runs.jobs import FlowOutcome, FlowProgress, Job, ResolvedJob
 from pyoco_server.domain.runs.logs import LogEntry
 from pyoco_server.domain.runs.model import CodeWheel, TaskRecord
+from pyoco_server.domain.runs.task_requests import TaskAnswer, TaskRequest
 from pyoco_server.domain.traces import Span
 from pyoco_server.engine.resolve import FlowNames
 from pyoco_server.engine.values import ValueRoom
@@ -120,6 +121,15 @@ class Printed(Struct, tag="printed"):
     entries: list[LogEntry]
 
 
+class Asked(Struct, tag="asked"):
+    """A task waits for an answer of the worker."""
+
+    nth: int
+    number: int
+    """Of the request, within its run."""
+    request: TaskRequest
+
+
 class TaskStarted(Struct, tag="task_started"):
     """A task with a timeout has started. The worker keeps the deadline: a task may block all threads."""
 
@@ -167,8 +177,15 @@ class Written(Struct, tag="written"):
     nth: int
 
 
-FromExecutor = Ready | Unusable | Skipped | Lost | Progressed | Printed | TaskStarted | TaskEnded | Ended
-Control = CancelFlow | GoLive | Written
+class Answered(Struct, tag="answered"):
+    nth: int
+    number: int
+    answer: TaskAnswer
+
+
+OfFlow = Progressed | Printed | Asked | TaskStarted | TaskEnded | Ended
+FromExecutor = Ready | Unusable | Skipped | Lost | OfFlow
+Control = CancelFlow | GoLive | Written | Answered
 
 _encoder = msgspec.msgpack.Encoder()
 _from_executor = msgspec.msgpack.Decoder(FromExecutor)

@@ -11,6 +11,7 @@ from functools import partial
 from pyoco_server.domain.runs.jobs import FlowListener, FlowOutcome, FlowProgress, Job
 from pyoco_server.domain.runs.logs import LogEntry
 from pyoco_server.domain.runs.model import CodeWheel
+from pyoco_server.domain.runs.task_requests import TaskRequest
 from pyoco_server.engine.executors.pool import Prefetch
 from pyoco_server.engine.executors.process_flow import timed_out, timeout_text
 from pyoco_server.engine.print_capture import HostOutput
@@ -77,6 +78,9 @@ class ThreadFlowHandle(LocalFlowHandle):
     def printed(self, entries: list[LogEntry]) -> None:
         if entries:
             self._loop.call_soon_threadsafe(self._listener.printed, entries)
+
+    def asked(self, number: int, request: TaskRequest) -> None:
+        self._loop.call_soon_threadsafe(self._listener.asked, request, partial(self.answered, number))
 
     def _call_later(self, seconds: float, call: Callable[[], None]) -> None:
         self._loop.call_soon_threadsafe(self._loop.call_later, seconds, call)

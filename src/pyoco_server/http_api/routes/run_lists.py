@@ -35,6 +35,9 @@ async def list_runs(  # noqa: PLR0913 - the filters of the contract
     workflow_yaml_sha256: Annotated[
         str | None, Query(description="Filter by the hash of the flow.yaml")
     ] = None,
+    parent_run_id: Annotated[
+        str | None, Query(description="Filter by the run whose task submitted them")
+    ] = None,
     limit: PageSize = DEFAULT_LIMIT,
     include: Annotated[
         list[Literal["full", "all"]], Query(description="Return whole runs instead of summaries")
@@ -53,6 +56,7 @@ async def list_runs(  # noqa: PLR0913 - the filters of the contract
         updated_after=updated_after,
         updated_before=updated_before,
         workflow_yaml_sha256=workflow_yaml_sha256,
+        parent_run_id=parent_run_id,
     )
     reading = reading_of(request, stale)
     page = await reading.levels.runs.list(wanted, cursor, limit, full=bool(include))

@@ -16,6 +16,7 @@ from pyoco_server.domain.fleet import WorkerRecord
 from pyoco_server.domain.large_values import StoredValue, ValueUse
 from pyoco_server.domain.limits.holders import Standing
 from pyoco_server.domain.queues import QueueFigures
+from pyoco_server.domain.runs.children import ChildAnswer, ChildOrder
 from pyoco_server.domain.runs.claims import IdempotencyClaim
 from pyoco_server.domain.runs.listing import Place, RunFilter
 from pyoco_server.domain.runs.logs import LogLine, LogRecord
@@ -312,6 +313,20 @@ class RunSignals(Protocol):
         ...
 
 
+class ChildRuns(Protocol):
+    """Requests of workers for child runs, each answered by one gateway."""
+
+    async def request(self, order: ChildOrder) -> ChildAnswer:
+        """Raises NatsUnavailable if no gateway answers, or RequestTooLarge."""
+        ...
+
+    async def serve(
+        self, handler: Callable[[ChildOrder], Awaitable[ChildAnswer]]
+    ) -> Callable[[], Awaitable[None]]:
+        """Until the returned function is called."""
+        ...
+
+
 class DeadLetters(Protocol):
     async def publish(self, letter: DeadLetter, tag: str, tenant_id: str | None = None) -> None:
         """The tenant is stored beside the letter, not in it."""
@@ -368,6 +383,8 @@ class WorkerBackend(Protocol):
     def variables(self) -> Store[VariableRecord]: ...
     @property
     def values(self) -> ValueStore: ...
+    @property
+    def child_runs(self) -> ChildRuns: ...
     @property
     def is_available(self) -> bool:
         """Whether the backend is connected."""
