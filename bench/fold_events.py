@@ -90,7 +90,7 @@ def steps_of(nodes: int) -> list[float]:
         began = time.process_time()
         reaction = react(state, graph, facts, float(len(log)), 10.0)
         taken.append(time.process_time() - began)
-        facts = {run.run_id: DONE for run in reaction.dispatches}
+        facts = {run.work_id: DONE for run in reaction.dispatches}
         state = appended(log, state, reaction.events)
     return taken
 

@@ -13,7 +13,7 @@ from pyoco_server.errors import GraphNotFound, NatsUnavailable
 from pyoco_server.memory.stores import MemoryChangeLog, MemoryGraphs
 from pyoco_server.usecases.audit_trail import AuditTrail
 from pyoco_server.usecases.auth import ANONYMOUS
-from pyoco_server.usecases.executions.create import ManageGraphs
+from pyoco_server.usecases.executions.graphs import ManageGraphs
 from pyoco_server.usecases.ports.stores import Revision
 from support.gateway import RunningGateway, another_gateway, memory_app, new_key
 

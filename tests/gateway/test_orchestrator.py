@@ -84,16 +84,27 @@ class Outcome(msgspec.Struct):
     jobs: dict[str, int]
     runs: list[dict[str, Any]]
     calls: list[str]
+    children: list[dict[str, Any]]
 
 
 async def carried_out(
-    definition: dict[str, Any], drive: Drive, fuse: Fuse, tuning: Tuning | None = None
+    definition: dict[str, Any],
+    drive: Drive,
+    fuse: Fuse,
+    tuning: Tuning | None = None,
+    *,
+    below: dict[str, Any] | None = None,
 ) -> Outcome:
-    """The client asks a gateway that dies, and then, with the same key, one that does not."""
+    """The client asks a gateway that dies, and then, with the same key, one that does not.
+
+    `below`: a graph that `definition` executes.
+    """
     async with open_memory_gateway_backend(CONFIG) as backend, working(backend):
         published = Published(backend)
         async with on_backend(mortal(backend, fuse), CONFIG, tuning=tuning) as first:
             executions = Executions(first.client)
+            if below is not None:
+                await executions.register("below", below)
             await executions.register("g", definition)
             await drive(executions)
             await until(lambda: _has_been_created(backend, fuse, executions, drive))
@@ -103,8 +114,10 @@ async def carried_out(
             executions = Executions(second.client)
             await drive(executions)
             state = await executions.until_ended("e")
+            children = await until(lambda: _children(executions), _all_ended)
             runs = await until(lambda: _runs(second.client), _all_ended)
-            return Outcome(state, await executions.events("e"), dict(published.jobs), runs, fuse.calls)
+            events = await executions.events("e")
+            return Outcome(state, events, dict(published.jobs), runs, fuse.calls, children)
 
 
 async def _has_been_created(
@@ -130,31 +143,45 @@ async def _runs(http: httpx2.AsyncClient) -> list[dict[str, Any]]:
     return [(await http.get(f"/runs/{run['run_id']}")).json() for run in runs]
 
 
-def _all_ended(runs: list[dict[str, Any]]) -> bool:
-    return all(run["status"] in ("COMPLETED", "FAILED", "CANCELLED") for run in runs)
+async def _children(executions: Executions) -> list[dict[str, Any]]:
+    listed = (await executions.http.get("/executions", params={"limit": 200})).json()["items"]
+    ids = [item["execution_id"] for item in listed if item["parent_execution_id"] is not None]
+    return [{**await executions.get(one), "events": await executions.events(one)} for one in ids]
+
+
+def _all_ended(found: list[dict[str, Any]]) -> bool:
+    return all(one["status"] in ("COMPLETED", "FAILED", "CANCELLED", "CANCELED") for one in found)
 
 
 def check(outcome: Outcome, died: str) -> None:
-    sequences = [event["sequence"] for event in outcome.events]
-    assert sequences == list(range(1, len(sequences) + 1)), died
-    attempts = attempts_in(outcome.events)
-    assert set(attempts.values()) == {1} or not attempts, (died, attempts)
+    logs = [outcome.events, *(child["events"] for child in outcome.children)]
+    for events in logs:
+        sequences = [event["sequence"] for event in events]
+        assert sequences == list(range(1, len(sequences) + 1)), died
+        attempts = attempts_in(events)
+        assert set(attempts.values()) == {1} or not attempts, (died, attempts)
     assert all(count == 1 for count in outcome.jobs.values()), (died, outcome.jobs)
-    started = [event["payload"] for event in outcome.events if event["type"] == "NODE_STARTED"]
+    started = [event["payload"] for events in logs for event in events if event["type"] == "NODE_STARTED"]
     of_log = {payload["run_id"] for payload in started if payload.get("run_id")}
     assert {run["run_id"] for run in outcome.runs} <= of_log, died
-    unfinished = [node for node in outcome.state["nodes"].values() if node["status"] in ("RUNNING", "READY")]
-    assert unfinished == [], (died, outcome.state)
+    children = {child["execution_id"] for child in outcome.children}
+    assert children <= {payload.get("child_execution_id") for payload in started}, died
+    for state in (outcome.state, *outcome.children):
+        unfinished = [node for node in state["nodes"].values() if node["status"] in ("RUNNING", "READY")]
+        assert unfinished == [], (died, state)
 
 
 async def dead_after_each_step(
-    definition: dict[str, Any], drive: Drive, is_right: Callable[[Outcome], bool]
+    definition: dict[str, Any],
+    drive: Drive,
+    is_right: Callable[[Outcome], bool],
+    below: dict[str, Any] | None = None,
 ) -> None:
-    whole = await carried_out(definition, drive, Fuse())
+    whole = await carried_out(definition, drive, Fuse(), below=below)
     check(whole, "nobody died")
     assert is_right(whole), whole.state
     for step, call in enumerate(whole.calls, start=1):
-        outcome = await carried_out(definition, drive, Fuse(step))
+        outcome = await carried_out(definition, drive, Fuse(step), below=below)
         check(outcome, f"died after step {step}, {call}")
         assert is_right(outcome), (f"died after step {step}, {call}", outcome.state)
 
@@ -199,6 +226,28 @@ async def test_repeats_and_undos_are_done_once_whichever_step_was_the_last() -> 
         return is_undone and state["error"]["code"] == "REPEAT_LIMIT" and len(outcome.runs) == 4
 
     await dead_after_each_step(graph({**nodes, "back": task()}, "first poll"), create, is_right)
+
+
+CHILD = {"type": "execution", "graph": "below"}
+
+
+async def test_a_child_is_executed_once_whichever_step_was_the_last() -> None:
+    def is_right(outcome: Outcome) -> bool:
+        [child] = outcome.children
+        is_whole = len(outcome.runs) == len(outcome.jobs) == 2
+        return (outcome.state["status"], child["status"]) == ("COMPLETED", "COMPLETED") and is_whole
+
+    nodes = {"child": {**CHILD, "input": "${input}"}, "last": task()}
+    below = graph({"only": task(params={"n": "${input.n}"})})
+    await dead_after_each_step(graph(nodes, "child last"), create, is_right, below)
+
+
+async def test_a_cancel_reaches_the_child_whichever_step_was_the_last() -> None:
+    def is_right(outcome: Outcome) -> bool:
+        return outcome.state["status"] in ("CANCELED", "COMPLETED") and len(outcome.children) <= 1
+
+    below = graph({"only": task(tag="nobody")})
+    await dead_after_each_step(graph({"child": CHILD}), create_and_cancel, is_right, below)
 
 
 async def test_a_cancel_converges_whichever_step_was_the_last() -> None:

@@ -12,9 +12,22 @@ import pytest
 
 from pyoco_server.domain.executions import commands as c
 from pyoco_server.domain.executions.graphs import Graph
-from pyoco_server.domain.executions.model import Execution, NodeState
+from pyoco_server.domain.executions.model import Execution, NodeState, replace
 from pyoco_server.domain.runs.model import RunStatus
-from support.executions import ANN, EXTERNAL, FORK, GRACE_SEC, Life, graph_of, join, repeat, sleep, task, wait
+from support.executions import (
+    ANN,
+    EXTERNAL,
+    FORK,
+    GRACE_SEC,
+    Life,
+    execution,
+    graph_of,
+    join,
+    repeat,
+    sleep,
+    task,
+    wait,
+)
 from support.random_executions import Checked, Storm
 
 COMMANDS = 6
@@ -38,6 +51,9 @@ KINDS: dict[str, Graph] = {
         {"n": repeat(task(), "output == 1", max=2, every_sec=GRACE_SEC), "last": EXTERNAL}, "n > last"
     ),
     "undo": graph_of({"n": task(undo="back"), "back": task(), "last": EXTERNAL}, "n > last"),
+    "execution": graph_of(
+        {"n": execution(retry={"max_attempts": 2}, undo="back"), "back": task(), "last": EXTERNAL}, "n > last"
+    ),
     "message": graph_of({"first": EXTERNAL, "n": wait(message="m", when="data.ok")}, "first > n"),
 }
 """One kind of node each, and one node below it."""
@@ -77,7 +93,7 @@ def _node(node: NodeState, now: float) -> object:
     stop_at = node.stop_requested_at
     stopping = None if stop_at is None else stop_at + GRACE_SEC <= now
     sleeping = None if node.wake_at is None else node.wake_at <= now
-    return node.status, node.attempt, node.iteration, node.run_id, node.gate, stopping, sleeping
+    return node.status, node.attempt, node.iteration, node.work_id, node.gate, stopping, sleeping
 
 
 def moves(life: Checked) -> Iterator[Checked]:
@@ -106,7 +122,7 @@ def _ends_of(life: Checked, run_id: str) -> Iterator[Checked]:
     for status in ends:
         for result in (None, 1) if status is RunStatus.COMPLETED else (None,):
             ended = life.copy()
-            ended.runs[run_id] = type(life.runs[run_id])(status, result)
+            ended.runs[run_id] = replace(life.runs[run_id], status=status, result=result)
             yield ended
 
 

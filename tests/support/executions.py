@@ -9,9 +9,9 @@ from pyoco_server.domain.executions.commands import Rejected
 from pyoco_server.domain.executions.decide import Decision, decide
 from pyoco_server.domain.executions.evolve import fold
 from pyoco_server.domain.executions.graphs import Graph, parse_graph
-from pyoco_server.domain.executions.model import Execution, NodeState, NodeStatus
+from pyoco_server.domain.executions.model import Execution, NodeState, NodeStatus, replace
 from pyoco_server.domain.executions.orchestration import Reaction, react
-from pyoco_server.domain.executions.records import DispatchRun, RunFact
+from pyoco_server.domain.executions.records import DispatchRun, RunFact, StartChild
 from pyoco_server.domain.runs.model import RunStatus
 
 ANN = e.Actor(e.ActorKind.USER, "ann")
@@ -37,6 +37,10 @@ def sleep(**more: Any) -> dict[str, Any]:
 
 def repeat(node: Mapping[str, Any], until: str, **more: Any) -> dict[str, Any]:
     return {"type": "repeat", "node": dict(node), "until": until, "max": 3, **more}
+
+
+def execution(graph: str = "below", **more: Any) -> dict[str, Any]:
+    return {"type": "execution", "graph": graph, **more}
 
 
 def join(policy: str = "ALL_SUCCESS", **more: Any) -> dict[str, Any]:
@@ -91,6 +95,7 @@ class Life:
         self.known: Execution | None = None
         self.runs: dict[str, RunFact] = {}
         self.dispatched: list[DispatchRun] = []
+        self.children: list[StartChild] = []
         self.cancelled: list[str] = []
         self.must(c.CreateExecution(actor=ANN, input=input, graph_version=1))
         if start:
@@ -166,9 +171,9 @@ class Life:
     def facts(self) -> dict[str, RunFact | None]:
         """What reading every run of this execution that is or should be there gives."""
         wanted: dict[str, RunFact | None] = {
-            node.run_id: None
+            node.work_id: None
             for node in self.state.nodes.values()
-            if node.run_id is not None and node.status in (NodeStatus.RUNNING, NodeStatus.WAITING)
+            if node.work_id is not None and node.status in (NodeStatus.RUNNING, NodeStatus.WAITING)
         }
         return {**wanted, **self.runs}
 
@@ -187,29 +192,36 @@ class Life:
 
     def carry_out(self, reaction: Reaction) -> None:
         for wanted in reaction.dispatches:
-            if wanted.run_id not in self.runs:  # a repeat is dropped by its id
-                self.runs[wanted.run_id] = RunFact(RunStatus.PENDING)
+            if wanted.work_id in self.runs:
+                continue  # a repeat is dropped by its id
+            if isinstance(wanted, StartChild):
+                self.runs[wanted.work_id] = RunFact(RunStatus.RUNNING, is_execution=True)
+                self.children.append(wanted)
+            else:
+                self.runs[wanted.work_id] = RunFact(RunStatus.PENDING)
                 self.dispatched.append(wanted)
         for unwanted in reaction.cancels:
             self.cancelled.append(unwanted.run_id)
             run = self.runs.get(unwanted.run_id)
             if run is not None and not run.status.is_terminal:
-                self.runs[unwanted.run_id] = RunFact(RunStatus.CANCELLING)
+                assert unwanted.is_execution == run.is_execution
+                self.runs[unwanted.run_id] = replace(run, status=RunStatus.CANCELLING)
 
     # Runs
 
     def run_of(self, node_id: str) -> RunFact:
-        run_id = self.node(node_id).run_id
-        assert run_id is not None
-        return self.runs[run_id]
+        work_id = self.node(node_id).work_id
+        assert work_id is not None
+        return self.runs[work_id]
 
     def end_run(
         self, node_id: str, status: RunStatus, *, result: Any = None, error: str | None = None
     ) -> None:
-        run_id = self.node(node_id).run_id
-        assert run_id is not None
-        assert run_id in self.runs, f"no run of {node_id} was dispatched"
-        self.runs[run_id] = RunFact(status, result, error)
+        work_id = self.node(node_id).work_id
+        assert work_id is not None
+        assert work_id in self.runs, f"no run of {node_id} was dispatched"
+        is_execution = self.runs[work_id].is_execution
+        self.runs[work_id] = RunFact(status, result, error, is_execution=is_execution)
 
     def succeed(self, *node_ids: str, result: Any = None) -> None:
         """Their runs complete, and the orchestrator looks."""
@@ -226,7 +238,7 @@ class Life:
         """The workers have stopped what they were told to stop."""
         for run_id, run in self.runs.items():
             if run.status is RunStatus.CANCELLING:
-                self.runs[run_id] = RunFact(RunStatus.CANCELLED)
+                self.runs[run_id] = replace(run, status=RunStatus.CANCELLED)
         self.react()
 
 

@@ -21,9 +21,10 @@ from pyoco_server.domain.executions.model import (
     NodeStatus,
     held_by,
     json_size,
+    replace,
 )
 from pyoco_server.domain.executions.orchestration import Reaction, react
-from pyoco_server.domain.executions.records import RunFact, run_id_of
+from pyoco_server.domain.executions.records import RunFact, run_id_of, work_of
 from pyoco_server.domain.runs.model import RunStatus
 from support.executions import ANN, EXECUTION_ID, GRACE_SEC, T0, Life
 
@@ -39,6 +40,7 @@ SLEEPS: tuple[dict[str, Any], ...] = (
     {"type": "sleep", "until": T0 + 5},
     {"type": "sleep", "until": "${input.missing}"},
 )
+UNDONE = ("task", "wait", "repeat", "execution")
 WORKERS = (None, "w1", "w2")
 
 
@@ -82,7 +84,7 @@ class GraphMaker:
         if depth and len(self._nodes) < 7 and self._random.random() < 0.45:
             return self._fork(depth - 1)
         name = self._node(self._work())
-        if self._nodes[name]["type"] in ("task", "wait", "repeat") and self._random.random() < 0.15:
+        if self._nodes[name]["type"] in UNDONE and self._random.random() < 0.15:
             self._undoes(name)
         if self._random.random() < 0.15:
             self._edge(name, self._node(self._work()), "failure")
@@ -90,8 +92,10 @@ class GraphMaker:
 
     def _work(self) -> dict[str, Any]:
         kind = self._random.choice(
-            ("flow", "flow", "flow", "external", "external", "wait", "wait", "sleep", "repeat")
+            ("flow", "flow", "flow", "external", "external", "wait", "wait", "sleep", "repeat", "execution")
         )
+        if kind == "execution":
+            return self._execution()
         if kind == "repeat":
             return self._repeat()
         if kind == "sleep":
@@ -120,6 +124,12 @@ class GraphMaker:
         until = self._random.choice(("output.n > 2", "output == 1", "true"))
         most = self._random.choice((1, 2, 4))
         return self._some({"type": "repeat", "node": task, "until": until, "max": most}, every_sec=2)
+
+    def _execution(self) -> dict[str, Any]:
+        given = {"x": "${input.missing}" if self._random.random() < 0.05 else "${input.n}"}
+        retry = {"max_attempts": 2, "backoff_sec": self._random.choice((0, 1))}
+        node = {"type": "execution", "graph": "below"}
+        return self._some(node, input=given, timeout_sec=20, retry=retry)
 
     def _flow(self) -> dict[str, Any]:
         missing = self._random.random() < 0.05
@@ -167,17 +177,19 @@ class Checked(Life):
         other = copy(self)
         other.commits, other.runs = [*self.commits], {**self.runs}
         other.dispatched, other.cancelled = [*self.dispatched], [*self.cancelled]
+        other.children = [*self.children]
         return other
 
     def carry_out(self, reaction: Reaction) -> None:
         for wanted in reaction.dispatches:
-            assert wanted.run_id in self._ids_of(wanted.node_id), "a run without its NODE_STARTED"
+            assert wanted.work_id in self._ids_of(wanted.node_id), "work without its NODE_STARTED"
         super().carry_out(reaction)
 
     def _ids_of(self, node_id: str) -> list[str]:
         node = self.node(node_id)
         attempts = range(1, node.attempt + 1)
-        return [run_id_of(EXECUTION_ID, node_id, attempt, node.iteration) for attempt in attempts]
+        works = [work_of(self.state, self.graph.nodes[node_id], one, node.iteration) for one in attempts]
+        return [work.id for work in works if work is not None]
 
 
 def check_step(before: Execution | None, after: Execution, commit: e.Commit, graph: Graph) -> None:
@@ -347,12 +359,13 @@ class Storm:
             self._move_run(self.random.choice(open_runs))
 
     def _move_run(self, run_id: str) -> None:
-        if self.life.runs[run_id].status is RunStatus.CANCELLING:
-            self.life.runs[run_id] = RunFact(RunStatus.CANCELLED)
+        run = self.life.runs[run_id]
+        if run.status is RunStatus.CANCELLING:
+            self.life.runs[run_id] = replace(run, status=RunStatus.CANCELLED)
             return
         ends = (RunStatus.RUNNING, RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED)
         status = self.random.choices(ends, (1, 5, 3, 1))[0]
-        self.life.runs[run_id] = RunFact(status, self.random.choice(OUTPUTS))
+        self.life.runs[run_id] = replace(run, status=status, result=self.random.choice(OUTPUTS))
 
     def jump(self) -> None:
         self.life.now += self.random.choice(JUMPS)
@@ -417,8 +430,8 @@ class Storm:
 
     def _is_carried_out(self, node_id: str, node: NodeState) -> bool:
         """By a run of the orchestrator. What an outside worker says of its run is only a remark."""
-        own = run_id_of(self.life.state.execution_id, node_id, node.attempt, node.iteration)
-        return node.run_id == own and own in self.life.runs
+        own = work_of(self.life.state, self.life.graph.nodes[node_id], node.attempt, node.iteration)
+        return own is not None and node.work_id == own.id and own.id in self.life.runs
 
 
 def storm(seed: int) -> Checked:

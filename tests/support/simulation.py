@@ -67,7 +67,7 @@ from pyoco_server.usecases.auth import ANONYMOUS
 from pyoco_server.usecases.concurrency import wait_at_most
 from pyoco_server.usecases.coordination import SharedClock
 from pyoco_server.usecases.events.definitions import ManageActions, ManageTemplates
-from pyoco_server.usecases.executions.create import ManageGraphs
+from pyoco_server.usecases.executions.graphs import ManageGraphs
 from pyoco_server.usecases.ports.stores import FeedPosition
 from pyoco_server.wiring.gateway import Levels, Setup
 from pyoco_server.wiring.worker import WorkerName, new_worker

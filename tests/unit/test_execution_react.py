@@ -1081,7 +1081,7 @@ def test_a_run_is_dispatched_exactly_when_it_is_missing() -> None:
     first = life.look()
     assert len(first.dispatches) == 1
     life.append(first.events)
-    run_id = first.dispatches[0].run_id
+    run_id = first.dispatches[0].work_id
     assert life.look({}).dispatches == ()  # nothing is known of it
     assert life.look({run_id: None}).dispatches == first.dispatches  # the crash came before the dispatch
     for status in RunStatus:

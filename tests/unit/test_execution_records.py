@@ -73,6 +73,7 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
         str | None: st.none() | TEXT,
         float | None: st.none() | FINITE,
         Trace | None: st.none() | st.builds(Trace, traceparent=TEXT, tracestate=st.none() | TEXT),
+        dict[str, int]: st.dictionaries(TEXT, st.integers(1, 9), max_size=3),
         dict[str, Any] | None: st.none() | st.dictionaries(TEXT, JSON, max_size=3),
     }
     return known[hint]

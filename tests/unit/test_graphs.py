@@ -202,7 +202,7 @@ def edge(**fields: str) -> Callable[[dict[str, Any]], None]:
         ),
         (
             change("nodes.book.type", ...),
-            "node book: type is missing; write one of task, wait, sleep, repeat, fork, join",
+            "node book: type is missing; write one of task, wait, sleep, repeat, execution, fork, join",
         ),
         (change("nodes.book.type", "tsak"), "node book: type 'tsak' is unknown (did you mean 'task'?)"),
         (change("nodes.book.type", ["task"]), "node book: type \"['task']\" is unknown"),
@@ -235,7 +235,10 @@ def edge(**fields: str) -> Callable[[dict[str, Any]], None]:
         ),
         (change("nodes.approve.on_timeout", "stop"), "node approve: on_timeout: Invalid enum value 'stop'"),
         (change("nodes.approve.flow", "f"), "node approve: flow is only for task nodes, and this is a wait"),
-        (change("nodes.split.timeout_sec", 5), "node split: timeout_sec is only for task and wait nodes"),
+        (
+            change("nodes.split.timeout_sec", 5),
+            "timeout_sec is only for task, wait and execution nodes",
+        ),
         (
             change("nodes.split.policy", "ALL_DONE"),
             "node split: policy is only for join nodes, and this is a fork",
@@ -244,7 +247,10 @@ def edge(**fields: str) -> Callable[[dict[str, Any]], None]:
             change("nodes.extract.prompt", "?"),
             "node extract: prompt is only for wait nodes, and this is a task",
         ),
-        (change("nodes.gather.retry", {}), "node gather: retry is only for task nodes, and this is a join"),
+        (
+            change("nodes.gather.retry", {}),
+            "retry is only for task and execution nodes, and this is a join",
+        ),
         (change("nodes.gather.policy", "SOME"), "node gather: policy: Invalid enum value 'SOME'"),
         (change("nodes.gather.policy", "CUSTOM"), "node gather: policy CUSTOM requires min_success"),
         (change("nodes.gather.min_success", 1), "node gather: min_success is only for policy CUSTOM"),
@@ -414,7 +420,7 @@ def test_all_problems_are_said_at_once_up_to_twenty() -> None:
     assert all(part in text for part in ("'flwo'", "node book: type", "edge nobody → book"))
     definition["nodes"] |= {f"n{i}": {"type": "x"} for i in range(25)}
     text = refusal(definition)
-    assert text.count("; write one of task, wait, sleep, repeat, fork, join") == 19
+    assert text.count("; write one of task, wait, sleep, repeat, execution, fork, join") == 19
     assert text.endswith("; and 8 more")
 
 

@@ -286,7 +286,7 @@ async def go_on_elsewhere(elsewhere: MemoryGatewayBackend) -> str:
     )
     after = await records.append(record, commit)
     wanted = DispatchRun(run_id=run_id, node_id="second", flow="f", tag=None, params={})
-    await other.executions.orchestrate._node_runs.dispatch(after.state, wanted)
+    await other.executions.orchestrate._node_work.dispatch(after.state, wanted)
     following.cancel()
     return run_id
 

@@ -11,7 +11,8 @@ from pyoco_server.usecases.audit_trail import AuditTrail
 from pyoco_server.usecases.auth import ANONYMOUS
 from pyoco_server.usecases.events.executions import ExecutionWaits
 from pyoco_server.usecases.executions.commands import CommandExecution, Writing
-from pyoco_server.usecases.executions.create import CreateExecutions, ManageGraphs, NewExecution
+from pyoco_server.usecases.executions.create import CreateExecutions, NewExecution
+from pyoco_server.usecases.executions.graphs import ManageGraphs
 from pyoco_server.usecases.executions.repository import ExecutionRepository
 from pyoco_server.wiring import new_run_id
 from support.crashes import Fuse, FusedBackend, Killed

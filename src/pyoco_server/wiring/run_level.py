@@ -8,6 +8,7 @@ from typing import Protocol
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.bulk import BATCH
+from pyoco_server.domain.executions.events import Commit
 from pyoco_server.domain.executions.model import possible_ids
 from pyoco_server.domain.executions.records import LoggedCommit
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
@@ -24,9 +25,11 @@ from pyoco_server.usecases.events.executions import ExecutionWaits, StartExecuti
 from pyoco_server.usecases.events.start import PATIENCE_SEC
 from pyoco_server.usecases.executions.by_hand import ExecutionsByHand
 from pyoco_server.usecases.executions.commands import CommandExecution, CommandMeter, Writing
-from pyoco_server.usecases.executions.create import CreateExecutions, ManageGraphs
+from pyoco_server.usecases.executions.create import CreateExecutions
 from pyoco_server.usecases.executions.delete import DeleteExecution
+from pyoco_server.usecases.executions.graphs import ManageGraphs
 from pyoco_server.usecases.executions.node_runs import NodeRuns
+from pyoco_server.usecases.executions.node_work import Children, NodeWork
 from pyoco_server.usecases.executions.query import ExecutionHub, ReadExecutions
 from pyoco_server.usecases.executions.repository import ExecutionRepository
 from pyoco_server.usecases.fleet import START_SEC, FollowWorkers, HideWorker, ListWorkers
@@ -321,11 +324,11 @@ class ExecutionLevel:
         self.graphs = ManageGraphs(backend.graphs, setup.clock, runs.trail)
         heavy_work = HeavyWork()
         records = ExecutionRepository(log, backend.execution_cache, self.index)
-        self.orchestrate = self._orchestrate(backend, setup, runs, records, heavy_work)
-        writing = Writing(records, log, self.graphs, clock, setup.new_id, self.orchestrate.nudge, setup.meter)
+        writing = Writing(records, log, self.graphs, clock, setup.new_id, self._nudge, setup.meter)
         self.create = CreateExecutions(writing, backend.claims)
         self.delete = DeleteExecution(records, self.index, clock, runs.trail)
         self.command = CommandExecution(writing)
+        self.orchestrate = self._orchestrate(backend, setup, runs, records, heavy_work)
         self.by_hand = ExecutionsByHand(self.command, self.create, runs.trail)
         self.read = ReadExecutions(records, log, self.index, watchers, self.graphs, heavy_work)
         self._follow = FollowExecutions(
@@ -347,8 +350,9 @@ class ExecutionLevel:
             records=records,
             index=self.index,
             graphs=self.graphs,
-            node_runs=NodeRuns(
-                backend.runs, backend.queue, runs.submit, runs.cancel, clock, config.default_tag
+            node_work=NodeWork(
+                NodeRuns(backend.runs, backend.queue, runs.submit, runs.cancel, clock, config.default_tag),
+                Children(records, self.index, self.create, self.command),
             ),
             share=Share(
                 backend.rosters,
@@ -366,6 +370,10 @@ class ExecutionLevel:
         )
         runs.on_changes(orchestrate.look)
         return orchestrate
+
+    def _nudge(self, commit: Commit) -> None:
+        """The orchestrator itself creates and cancels executions."""
+        self.orchestrate.nudge(commit)
 
     def needs(self, run: RunSnapshot) -> bool:
         """Whether it is the run of a node whose execution has not ended."""

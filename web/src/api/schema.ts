@@ -2577,6 +2577,10 @@ export interface components {
             /** @default null */
             run_id: string | null;
             /** @default null */
+            child_execution_id: string | null;
+            /** @default null */
+            rerun_of: string | null;
+            /** @default null */
             wait_key: string | null;
             /** @default null */
             prompt: string | null;
@@ -2684,6 +2688,10 @@ export interface components {
             /** @default null */
             rerun_of: string | null;
             /** @default null */
+            parent_execution_id: string | null;
+            /** @default null */
+            parent_node_id: string | null;
+            /** @default null */
             started_at: number | null;
             /** @default null */
             cancel_requested_at: number | null;
@@ -2752,6 +2760,14 @@ export interface components {
             input: unknown;
             /** @default null */
             rerun_of: string | null;
+            /** @default null */
+            parent_execution_id: string | null;
+            /** @default null */
+            parent_node_id: string | null;
+            /** @default {} */
+            graph_versions: {
+                [key: string]: number;
+            };
             /** @default null */
             started_at: number | null;
             /** @default null */

@@ -41,6 +41,11 @@ class CreateExecution(Command, frozen=True, kw_only=True):
     graph_version: int
     rerun_of: str | None = None
     given_id: str | None = None
+    parent_execution_id: str | None = None
+    parent_node_id: str | None = None
+    graph_versions: dict[str, int] = {}
+    children_to_rerun: dict[str, str] = {}
+    """By node."""
     trace: Trace | None = None
 
 

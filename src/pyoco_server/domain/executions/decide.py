@@ -66,9 +66,16 @@ def _create(graph: Graph, command: c.CreateExecution) -> list[e.Payload]:
         api_key_id=command.api_key_id,
         rerun_of=command.rerun_of,
         given_id=command.given_id,
+        parent_execution_id=command.parent_execution_id,
+        parent_node_id=command.parent_node_id,
+        graph_versions=command.graph_versions,
         trace=command.trace,
     )
-    nodes = [e.NodeCreated(node_id=node.id, node_type=node.type.value) for node in graph.nodes.values()]
+    children = command.children_to_rerun
+    nodes = [
+        e.NodeCreated(node_id=node.id, node_type=node.type.value, rerun_of=children.get(node.id))
+        for node in graph.nodes.values()
+    ]
     return [created, *nodes]
 
 

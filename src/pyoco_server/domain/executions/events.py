@@ -76,6 +76,11 @@ class ExecutionCreated(Payload, frozen=True, kw_only=True):
     rerun_of: str | None = None
     given_id: str | None = None
     """The tenant's id of the execution, if it differs from the stored id."""
+    parent_execution_id: str | None = None
+    """The execution whose node it carries out, by its shown id."""
+    parent_node_id: str | None = None
+    graph_versions: dict[str, int] = {}
+    """Of all graphs below its own, as they were when the outermost execution was created."""
     trace: Trace | None = None
     """The span that created it."""
 
@@ -83,6 +88,8 @@ class ExecutionCreated(Payload, frozen=True, kw_only=True):
 class NodeCreated(Payload, frozen=True, kw_only=True):
     node_id: str
     node_type: str
+    rerun_of: str | None = None
+    """The child execution that its own child reruns from its failure."""
 
 
 class ExecutionStarted(Payload, frozen=True, kw_only=True):
@@ -127,6 +134,7 @@ class NodeStarted(WorkOfNode, frozen=True, kw_only=True):
     attempt: int
     worker_id: str | None = None
     run_id: str | None = None
+    child_execution_id: str | None = None
     iteration: int | None = None
     """Of a repeat, from 1. Attempts are counted in each iteration."""
 

@@ -58,6 +58,9 @@ def _created(event: e.Event) -> Execution | None:
         input=payload.input,
         rerun_of=payload.rerun_of,
         given_id=payload.given_id,
+        parent_execution_id=payload.parent_execution_id,
+        parent_node_id=payload.parent_node_id,
+        graph_versions=payload.graph_versions,
         held_bytes=json_size(payload.input),
         trace=payload.trace,
     )
@@ -133,6 +136,7 @@ def _started(node: NodeState, payload: e.NodeStarted, at: float) -> NodeState:
         iteration=payload.iteration or node.iteration,
         worker_id=payload.worker_id,
         run_id=payload.run_id,
+        child_execution_id=payload.child_execution_id,
         started_at=at,
         retry_at=None,
         error=None,
@@ -285,7 +289,8 @@ def _apply(state: Execution, event: e.Event) -> Execution:
 def _create_node(state: Execution, payload: e.NodeCreated, at: float) -> Execution:
     if payload.node_id in state.nodes:
         return state
-    return _with_node(state, payload.node_id, NodeState(node_type=payload.node_type, updated_at=at))
+    node = NodeState(node_type=payload.node_type, rerun_of=payload.rerun_of, updated_at=at)
+    return _with_node(state, payload.node_id, node)
 
 
 def _change_node(state: Execution, payload: e.Payload, at: float) -> Execution:

@@ -14,6 +14,7 @@ class NodeType(StrEnum):
     WAIT = "wait"
     SLEEP = "sleep"
     REPEAT = "repeat"
+    EXECUTION = "execution"
     FORK = "fork"
     JOIN = "join"
 
@@ -79,6 +80,9 @@ class GraphNode(Struct, frozen=True, kw_only=True):
     """The task that a repeat repeats."""
     max: int | None = None
     every_sec: float = 0
+    graph: str | None = None
+    """The graph that an execution node executes, with this input."""
+    input: Any = None
 
     undo: str | None = None
     """The node that undoes it, if it succeeded and the execution fails or is cancelled."""

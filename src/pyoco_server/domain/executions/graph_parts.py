@@ -31,7 +31,7 @@ _GIVEN_UP = object()
 Problems = list[str]
 
 TASK, WAIT, JOIN, SLEEP = NodeType.TASK, NodeType.WAIT, NodeType.JOIN, NodeType.SLEEP
-REPEAT = NodeType.REPEAT
+REPEAT, EXECUTION = NodeType.REPEAT, NodeType.EXECUTION
 MAX_ITERATIONS = 10_000
 
 
@@ -46,8 +46,8 @@ _NODE_KEYS = {
     "tag": _Key(str, (TASK,)),
     "params": _Key(dict[str, Any], (TASK,)),
     "external": _Key(bool, (TASK,)),
-    "retry": _Key(dict[str, Any], (TASK,)),
-    "timeout_sec": _Key(_Timeout, (TASK, WAIT)),
+    "retry": _Key(dict[str, Any], (TASK, EXECUTION)),
+    "timeout_sec": _Key(_Timeout, (TASK, WAIT, EXECUTION)),
     "delay_sec": _Key(Annotated[float, Meta(ge=0, le=MAX_DELAY_SEC)], (TASK,)),
     "run_at": _Key(Annotated[float, Meta(ge=0, le=MAX_TIMESTAMP)] | str, (TASK,)),
     "start_within_sec": _Key(Annotated[float, Meta(gt=0, le=MAX_DELAY_SEC)], (TASK,)),
@@ -64,7 +64,9 @@ _NODE_KEYS = {
     "until": _Key(float | str, (SLEEP, REPEAT)),
     "node": _Key(dict[str, Any], (REPEAT,)),
     "max": _Key(Annotated[int, Meta(ge=1, le=MAX_ITERATIONS)], (REPEAT,)),
-    "undo": _Key(str, (TASK, WAIT, REPEAT)),
+    "graph": _Key(str, (EXECUTION,)),
+    "input": _Key(Any, (EXECUTION,)),
+    "undo": _Key(str, (TASK, WAIT, REPEAT, EXECUTION)),
     "every_sec": _Key(Annotated[float, Meta(ge=0, le=MAX_TIMEOUT_SEC)], (REPEAT,)),
 }
 _EDGE_KEYS = {"from": str, "to": str, "on": EdgeOn, "then": Then, "when": str}
@@ -178,12 +180,17 @@ def _node_type(where: str, given: Mapping[str, Any], problems: Problems) -> Node
 
 def _field(where: str, kind: NodeType, key: str, rule: _Key, value: Any, problems: Problems) -> Any:
     if kind not in rule.types:
-        of = " and ".join(rule.types)
+        *most, last = rule.types
+        of = f"{', '.join(most)} and {last}" if most else last
         problems.append(
-            f"{where}: {key} is only for {of} nodes, and this is a {kind}; remove it or change the type"
+            f"{where}: {key} is only for {of} nodes, and this is {a(kind)}; remove it or change the type"
         )
         return _GIVEN_UP
     return converted(f"{where}: {key}", value, rule.of, problems)
+
+
+def a(kind: NodeType) -> str:
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
 def _retry(where: str, given: dict[str, Any], problems: Problems) -> Retry:
@@ -300,6 +307,14 @@ def _check_repeat(where: str, node: GraphNode, given: Mapping[str, Any], problem
         problems.append(f"{where}: until: {error}")
 
 
+def _check_execution(where: str, node: GraphNode, given: Mapping[str, Any], problems: Problems) -> None:
+    """Whether its graph exists is checked where graphs are stored."""
+    if given.get("graph") is None:
+        problems.append(f"{where}: graph is missing; it names the graph to execute")
+    elif node.graph is not None and not is_tag(node.graph):
+        problems.append(f"{where}: graph {_shown(node.graph)} must match {NAME_RULE}")
+
+
 def _check_nothing(where: str, node: GraphNode, given: Mapping[str, Any], problems: Problems) -> None:
     """A fork with valid keys is always valid."""
 
@@ -311,6 +326,7 @@ _CHECKS = {
     NodeType.FORK: _check_nothing,
     NodeType.SLEEP: _check_sleep,
     NodeType.REPEAT: _check_repeat,
+    NodeType.EXECUTION: _check_execution,
 }
 
 
@@ -318,6 +334,7 @@ def templates_of(node: GraphNode) -> dict[str, Any]:
     """The fields of a node with templates."""
     return {
         "params": node.work.params,
+        "input": node.input,
         "prompt": node.prompt,
         "wait_key": node.wait_key,
         "for_sec": node.for_sec,

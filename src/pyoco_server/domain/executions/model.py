@@ -105,6 +105,10 @@ class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of a repeat, from 1."""
     worker_id: str | None = None
     run_id: str | None = None
+    child_execution_id: str | None = None
+    """Of an execution node, for this attempt."""
+    rerun_of: str | None = None
+    """The child execution that its own child reruns from its failure."""
     wait_key: str | None = None
     prompt: str | None = None
     deadline: float | None = None
@@ -137,6 +141,11 @@ class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     undoes: str | None = None
     """The node that this one undoes, once it has begun to."""
 
+    @property
+    def work_id(self) -> str | None:
+        """The id of its run or child execution."""
+        return self.child_execution_id or self.run_id
+
 
 class Execution(Struct, frozen=True, kw_only=True, omit_defaults=True):
     execution_id: str
@@ -152,6 +161,11 @@ class Execution(Struct, frozen=True, kw_only=True, omit_defaults=True):
     input: Any = None
     rerun_of: str | None = None
     given_id: str | None = None
+    parent_execution_id: str | None = None
+    """The execution whose node it carries out, by its shown id."""
+    parent_node_id: str | None = None
+    graph_versions: dict[str, int] = field(default_factory=dict)
+    """Of all graphs below its own."""
     started_at: float | None = None
     cancel_requested_at: float | None = None
     cancel_requested_by: str | None = None
@@ -284,11 +298,28 @@ def outputs_for_rerun(old: Execution, graph: Graph) -> dict[str, Any]:
         for node_id in graph.order
         if old.nodes[node_id].status is NodeStatus.SUCCEEDED
         and node_id not in undone
-        and all(
-            old.nodes[above].status in _NOT_IN_THE_WAY and above not in undone
-            for above in graph.ancestors(node_id)
-        )
+        and _reads_the_same(old, graph, node_id)
     }
+
+
+def children_to_rerun(old: Execution, graph: Graph) -> dict[str, str]:
+    """The child executions that a rerun carries on, by node: those that ended without success."""
+    return {
+        node_id: node.child_execution_id
+        for node_id, node in old.nodes.items()
+        if node.child_execution_id is not None
+        and node.status is not NodeStatus.SUCCEEDED
+        and _reads_the_same(old, graph, node_id)
+    }
+
+
+def _reads_the_same(old: Execution, graph: Graph, node_id: str) -> bool:
+    """Whether a rerun keeps everything upstream of a node."""
+    undone = {node.undoes for node in old.nodes.values()}
+    return all(
+        old.nodes[above].status in _NOT_IN_THE_WAY and above not in undone
+        for above in graph.ancestors(node_id)
+    )
 
 
 def carry_over(graph: Graph, outputs: dict[str, Any], old_id: str) -> list[e.Payload]:

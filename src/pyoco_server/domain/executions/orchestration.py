@@ -14,7 +14,7 @@ from pyoco_server.domain.cel.values import Allowance, TooHeavy
 from pyoco_server.domain.executions import events as e, orchestration_nodes
 from pyoco_server.domain.executions.branches import Branches
 from pyoco_server.domain.executions.decide import CANCELED, interrupt
-from pyoco_server.domain.executions.graphs import EdgeOn, Graph
+from pyoco_server.domain.executions.graphs import EdgeOn, Graph, NodeType
 from pyoco_server.domain.executions.model import (
     MAX_TOTAL_BYTES,
     Execution,
@@ -25,7 +25,7 @@ from pyoco_server.domain.executions.model import (
 )
 from pyoco_server.domain.executions.orchestration_draft import Draft
 from pyoco_server.domain.executions.orchestration_nodes import end_stopped, stop, undo_next
-from pyoco_server.domain.executions.records import CancelRun, DispatchRun, RunFact
+from pyoco_server.domain.executions.records import CancelRun, DispatchRun, RunFact, StartChild
 
 # The end of an execution: completed, failed, cancelled.
 
@@ -119,26 +119,30 @@ def finish_cancel(draft: Draft) -> None:
         draft.emit(e.ExecutionCanceled(reason=reason))
 
 
-# Effects: runs to dispatch and to cancel.
+# Effects: runs and child executions to start and to cancel.
+
+Start = DispatchRun | StartChild
 
 
-def dispatches(draft: Draft) -> list[DispatchRun]:
-    """Runs of started nodes that do not exist yet."""
+def dispatches(draft: Draft) -> list[Start]:
+    """Work of started nodes that does not exist yet."""
     found = []
     for node_id, node in draft.nodes(NodeStatus.RUNNING):
-        if node.stop_requested_at is not None or not draft.is_run(node_id, node):
+        if node.stop_requested_at is not None or draft.work(node_id, node) is None:
             continue
         is_known, fact = draft.fact(node_id, node)
-        is_missing = node.run_id in draft.started or (is_known and fact is None)
-        if is_missing and node.run_id in draft.rendered:
+        is_missing = node.work_id in draft.started or (is_known and fact is None)
+        if is_missing and node.work_id in draft.rendered:
             found.append(_dispatch(draft, node_id, node))
     return found
 
 
-def _dispatch(draft: Draft, node_id: str, node: NodeState) -> DispatchRun:
+def _dispatch(draft: Draft, node_id: str, node: NodeState) -> Start:
+    if draft.graph.nodes[node_id].type is NodeType.EXECUTION:
+        return _start_child(draft, node_id, node)
     spec = draft.graph.nodes[node_id].work
     assert node.run_id is not None and spec.flow is not None  # noqa: S101, PT018
-    params, references = draft.render_params(node_id)
+    params, references = draft.render_work(node_id)
     return DispatchRun(
         run_id=node.run_id,
         node_id=node_id,
@@ -153,28 +157,40 @@ def _dispatch(draft: Draft, node_id: str, node: NodeState) -> DispatchRun:
     )
 
 
+def _start_child(draft: Draft, node_id: str, node: NodeState) -> StartChild:
+    graph_id = draft.graph.nodes[node_id].graph
+    assert node.child_execution_id is not None and graph_id is not None  # noqa: S101, PT018
+    given, _ = draft.render_work(node_id)
+    return StartChild(
+        execution_id=node.child_execution_id,
+        node_id=node_id,
+        graph_id=graph_id,
+        input=given,
+        rerun_of=node.rerun_of,
+    )
+
+
 def cancels(draft: Draft) -> list[CancelRun]:
-    """Obsolete runs: their node is stopping, has ended, or is in another attempt."""
-    reasons = dict(draft.abandoned)
+    """Obsolete work: its node is stopping, has ended, or is in another attempt."""
+    unwanted = {found.run_id: found for found in draft.abandoned}
     needed = set()
     for node_id, node in draft.nodes(NodeStatus.RUNNING, NodeStatus.WAITING):
-        if node.run_id is not None and draft.is_run(node_id, node):
-            if node.stop_requested_at is None and not draft.state.is_terminal:
-                needed.add(node.run_id)
-            else:
-                reasons[node.run_id] = node.stop_reason or CANCELED
-    for run_id in draft.runs:
-        if run_id not in needed:
-            reasons.setdefault(run_id, "no longer needed by its execution")
-    return [
-        CancelRun(run_id=run_id, reason=reason)
-        for run_id, reason in reasons.items()
-        if _may_go_on(draft, run_id)
-    ]
+        if (work := draft.work(node_id, node)) is None:
+            continue
+        if node.stop_requested_at is None and not draft.state.is_terminal:
+            needed.add(work.id)
+        else:
+            reason = node.stop_reason or CANCELED
+            unwanted[work.id] = CancelRun(run_id=work.id, reason=reason, is_execution=work.is_execution)
+    for work_id, fact in draft.runs.items():
+        if fact is not None and work_id not in needed and work_id not in unwanted:
+            reason = "no longer needed by its execution"
+            unwanted[work_id] = CancelRun(run_id=work_id, reason=reason, is_execution=fact.is_execution)
+    return [found for found in unwanted.values() if _may_go_on(draft, found.run_id)]
 
 
 def _may_go_on(draft: Draft, run_id: str) -> bool:
-    """Whether a run may still be active, so that a cancel makes sense; True if unknown.
+    """Whether work may still be active, so that a cancel makes sense; True if unknown.
 
     Also for CANCELLING, because the requester may have crashed before it ended a run without a worker.
     """
@@ -192,7 +208,7 @@ class Reaction(Struct, frozen=True, kw_only=True):
     """Events of one commit; may be empty."""
     state: Execution
     """The state after these events."""
-    dispatches: tuple[DispatchRun, ...] = ()
+    dispatches: tuple[Start, ...] = ()
     cancels: tuple[CancelRun, ...] = ()
     wake_at: float | None = None
     """The next time at which the result changes without an event."""
@@ -208,8 +224,9 @@ def react(
     grace_sec: float,
     allowance: Allowance | None = None,
 ) -> Reaction:
-    """`runs`: facts by run id, None for a run that does not exist. Runs without an entry are unknown.
+    """`runs`: facts by the id of a run or child execution, None for one that does not exist.
 
+    Those without an entry are unknown.
     With an `allowance`, TooHeavy is raised once the work exceeds it. The result never depends on it.
     """
     draft = Draft(state, graph, runs, now, grace_sec, allowance)

@@ -17,7 +17,7 @@ from pyoco_server.domain.executions.model import (
     json_size,
     too_large,
 )
-from pyoco_server.domain.executions.records import RunFact, run_id_of
+from pyoco_server.domain.executions.records import CancelRun, RunFact, Work, work_of
 from pyoco_server.domain.secrets.references import References
 
 MAX_RENDERED: Final = 8 * 1024 * 1024
@@ -42,12 +42,12 @@ class Draft:
         self.grace_sec = grace_sec
         self.events: list[e.Payload] = []
         self.started: set[str] = set()
-        """Runs of attempts started by this commit, which cannot have been dispatched."""
-        self.abandoned: dict[str, str] = {}
-        """Runs of attempts ended by this commit that may still be active, with the reason."""
+        """Work of attempts started by this commit, which cannot have been dispatched."""
+        self.abandoned: list[CancelRun] = []
+        """Work of attempts ended by this commit that may still be active."""
         self.timers: list[float] = []
         self.rendered: set[str] = set()
-        """Runs with verified params."""
+        """Work with verified params."""
         self.has_more = False
         """More nodes to start than one reaction may render."""
         self._rendered_bytes = 0
@@ -96,20 +96,22 @@ class Draft:
         return at <= self.now
 
     def fact(self, node_id: str, node: NodeState) -> tuple[bool, RunFact | None]:
-        """Whether the node's run is known, and its facts. Only for runs that we dispatched."""
-        if node.run_id is None or not self.is_run(node_id, node) or node.run_id not in self.runs:
+        """Whether the node's work is known, and its facts. Only for work that we dispatched."""
+        work = self.work(node_id, node)
+        if work is None or work.id not in self.runs:
             return False, None
-        return True, self.runs[node.run_id]
+        return True, self.runs[work.id]
 
-    def is_run(self, node_id: str, node: NodeState) -> bool:
-        """Whether we dispatched the run; an external worker may report any run id."""
-        if node.run_id is None or self.graph.nodes[node_id].work.flow is None:
-            return False
-        return node.run_id == run_id_of(self.state.execution_id, node_id, node.attempt, node.iteration)
+    def work(self, node_id: str, node: NodeState) -> Work | None:
+        """The work that we dispatched; an external worker may report any run id."""
+        if node.work_id is None:
+            return None
+        work = work_of(self.state, self.graph.nodes[node_id], node.attempt, node.iteration)
+        return work if work is not None and work.id == node.work_id else None
 
     def abandon(self, node_id: str, node: NodeState, reason: str) -> None:
-        if node.run_id is not None and self.is_run(node_id, node):
-            self.abandoned[node.run_id] = reason
+        if (work := self.work(node_id, node)) is not None:
+            self.abandoned.append(CancelRun(run_id=work.id, reason=reason, is_execution=work.is_execution))
 
     @property
     def is_full(self) -> bool:
@@ -121,11 +123,15 @@ class Draft:
         """Raises TemplateFailed."""
         return self._render(value).value
 
-    def render_params(self, node_id: str) -> tuple[dict[str, Any], References | None]:
-        """And where they name secrets and variables. Raises TemplateFailed."""
+    def render_work(self, node_id: str) -> tuple[Any, References | None]:
+        """The params of its run, or the input of its execution, and where they name secrets and variables.
+
+        Raises TemplateFailed.
+        """
         spec = self.graph.nodes[node_id]
         iteration = self.iteration(node_id)
-        rendered = self._render(spec.work.params, {} if iteration is None else {"iteration": iteration})
+        wanted = spec.input if spec.type is NodeType.EXECUTION else spec.work.params
+        rendered = self._render(wanted, {} if iteration is None else {"iteration": iteration})
         return rendered.value, rendered.references or None
 
     def iteration(self, node_id: str) -> int | None:

@@ -17,7 +17,7 @@ from pyoco_server.domain.executions.graph_parts import seconds_of_sleep, time_of
 from pyoco_server.domain.executions.graphs import GraphNode, NodeType, OnTimeout
 from pyoco_server.domain.executions.model import NodeState, NodeStatus
 from pyoco_server.domain.executions.orchestration_draft import Draft, fail_at_start, fail_begun, succeed
-from pyoco_server.domain.executions.records import RunFact, run_id_of
+from pyoco_server.domain.executions.records import RunFact, work_of
 from pyoco_server.domain.runs.model import RunStatus
 
 Step = Callable[[Draft, str, NodeState, GraphNode], None]
@@ -28,7 +28,7 @@ class Kind(Struct, frozen=True):
     end: Step
 
 
-# Tasks: one run per attempt.
+# Tasks and executions: one run or child execution per attempt.
 
 
 def _carry_on_task(draft: Draft, node_id: str, node: NodeState, spec: GraphNode) -> None:
@@ -39,19 +39,19 @@ def _carry_on_task(draft: Draft, node_id: str, node: NodeState, spec: GraphNode)
 
 
 def _check_params(draft: Draft, node_id: str, node: NodeState) -> None:
-    """Verify the params of a run that is not dispatched yet; values it reads may have changed."""
+    """Verify the params of work that is not dispatched yet; values it reads may have changed."""
     is_known, fact = draft.fact(node_id, node)
     if not is_known or fact is not None or node.stop_requested_at is not None:
         return
-    assert node.run_id is not None  # noqa: S101 - something is known of it
-    if node.run_id in draft.rendered or draft.is_full:
+    assert node.work_id is not None  # noqa: S101 - something is known of it
+    if node.work_id in draft.rendered or draft.is_full:
         return
     try:
-        draft.render_params(node_id)
+        draft.render_work(node_id)
     except interpolation.TemplateFailed as error:
         fail_begun(draft, node_id, e.Failure(str(error), "TEMPLATE_FAILED"))
         return
-    draft.rendered.add(node.run_id)
+    draft.rendered.add(node.work_id)
 
 
 def _begin_run(draft: Draft, node_id: str, node: NodeState) -> None:
@@ -59,15 +59,24 @@ def _begin_run(draft: Draft, node_id: str, node: NodeState) -> None:
         return
     attempt = node.attempt + 1
     try:
-        draft.render_params(node_id)
+        draft.render_work(node_id)
     except interpolation.TemplateFailed as error:
         fail_at_start(draft, node_id, e.Failure(str(error), "TEMPLATE_FAILED"))
         return
     iteration = draft.iteration(node_id)
-    run_id = run_id_of(draft.state.execution_id, node_id, attempt, iteration)
-    draft.started.add(run_id)
-    draft.rendered.add(run_id)
-    draft.emit(e.NodeStarted(node_id=node_id, attempt=attempt, run_id=run_id, iteration=iteration))
+    work = work_of(draft.state, draft.graph.nodes[node_id], attempt, iteration)
+    assert work is not None  # noqa: S101 - it is not external
+    draft.started.add(work.id)
+    draft.rendered.add(work.id)
+    draft.emit(
+        e.NodeStarted(
+            node_id=node_id,
+            attempt=attempt,
+            run_id=None if work.is_execution else work.id,
+            child_execution_id=work.id if work.is_execution else None,
+            iteration=iteration,
+        )
+    )
 
 
 def _end_task(draft: Draft, node_id: str, node: NodeState, spec: GraphNode) -> None:
@@ -94,6 +103,8 @@ def _end_by_run(draft: Draft, node_id: str, node: NodeState, spec: GraphNode, fa
 
 
 def failure_of(fact: RunFact) -> e.Failure:
+    if fact.status is RunStatus.CANCELLED and fact.is_execution:
+        return e.Failure("its execution was cancelled", "EXECUTION_CANCELED")
     if fact.status is RunStatus.CANCELLED:
         return e.Failure("its run was cancelled", "RUN_CANCELLED")
     return e.Failure(e.shortened(fact.error or "the run failed", e.MAX_ERROR), fact.code)
@@ -257,6 +268,7 @@ def _end_sleep(draft: Draft, node_id: str, node: NodeState, spec: GraphNode) -> 
 KINDS: Final[dict[NodeType, Kind]] = {
     NodeType.TASK: Kind(_carry_on_task, _end_task),
     NodeType.WAIT: Kind(_control(_begin_wait), _end_message),
+    NodeType.EXECUTION: Kind(_carry_on_task, _end_task),
     NodeType.REPEAT: Kind(_carry_on_task, _end_repeat),
     NodeType.SLEEP: Kind(_control(_begin_sleep), _end_sleep),
     NodeType.FORK: Kind(_control(_open_fork), _end_wait),

@@ -75,7 +75,7 @@ def end_stopped(draft: Draft) -> None:
         if node.stop_requested_at is not None:
             is_known, fact = draft.fact(node_id, node)
             has_ended = is_known and (fact is None or fact.status.is_terminal)
-            never_was = node.run_id in draft.started
+            never_was = node.work_id in draft.started
             if fact is not None and _is_kept(draft, node_id, fact):
                 _end_for_good(draft, node_id, node, fact)
             elif has_ended or never_was or draft.is_due(node.stop_requested_at + draft.grace_sec):

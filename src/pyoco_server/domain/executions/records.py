@@ -15,7 +15,7 @@ from pyoco_server.domain.codec import decoding
 from pyoco_server.domain.executions import events as e
 from pyoco_server.domain.executions.events import Actor, Commit, shortened
 from pyoco_server.domain.executions.evolve import evolve
-from pyoco_server.domain.executions.graphs import Graph, definition_of
+from pyoco_server.domain.executions.graphs import Graph, GraphNode, NodeType, definition_of
 from pyoco_server.domain.executions.model import Execution, ExecutionStatus, NodeStatus, json_size
 from pyoco_server.domain.runs.model import Priority, RunStatus
 from pyoco_server.domain.secrets.references import References
@@ -38,7 +38,7 @@ class KeyedCommand(Struct, frozen=True):
     version: int
 
 
-REDUCER = 2
+REDUCER = 3
 """The version of `evolve`. What another version has folded may lack fields or transitions."""
 
 
@@ -95,6 +95,8 @@ class ExecutionSummary(Struct, frozen=True, kw_only=True):
     updated_at: float
     tenant_id: str | None = None
     rerun_of: str | None = None
+    parent_execution_id: str | None = None
+    parent_node_id: str | None = None
     started_at: float | None = None
     cancel_requested_at: float | None = None
     fail_requested_at: float | None = None
@@ -149,6 +151,8 @@ def summarise(state: Execution) -> ExecutionSummary:
         updated_at=state.updated_at,
         tenant_id=state.tenant_id,
         rerun_of=state.rerun_of,
+        parent_execution_id=state.parent_execution_id,
+        parent_node_id=state.parent_node_id,
         started_at=state.started_at,
         cancel_requested_at=state.cancel_requested_at,
         fail_requested_at=state.fail_requested_at,
@@ -207,17 +211,39 @@ __all__ = [
 ]
 
 
-# Runs of nodes: ids, facts and effects.
+# The work of nodes, in runs and child executions: ids, facts and effects.
+
+
+class Work(Struct, frozen=True, order=True):
+    id: str
+    is_execution: bool = False
 
 
 class RunFact(Struct, frozen=True):
-    """Facts about a node's run."""
+    """Facts about a node's run, or child execution."""
 
     status: RunStatus
     result: Any = None
     error: str | None = None
     code: str = "RUN_FAILED"
     """Failure code, if it failed."""
+    is_execution: bool = False
+
+
+_AS_RUN = {
+    ExecutionStatus.ACTIVE: RunStatus.RUNNING,
+    ExecutionStatus.COMPLETED: RunStatus.COMPLETED,
+    ExecutionStatus.FAILED: RunStatus.FAILED,
+    ExecutionStatus.CANCELED: RunStatus.CANCELLED,
+}
+
+
+def fact_of_execution(state: Execution) -> RunFact:
+    """Facts about a child execution for the node that it carries out."""
+    problem = None
+    if state.error is not None:
+        problem = f"node {state.failed_node_id} of its execution failed: {state.error.message}"
+    return RunFact(_AS_RUN[state.status], state.result, problem, "EXECUTION_FAILED", is_execution=True)
 
 
 class DispatchRun(Struct, frozen=True, kw_only=True):
@@ -232,10 +258,28 @@ class DispatchRun(Struct, frozen=True, kw_only=True):
     priority: Priority | None = None
     references: References | None = None
 
+    @property
+    def work_id(self) -> str:
+        return self.run_id
+
+
+class StartChild(Struct, frozen=True, kw_only=True):
+    execution_id: str
+    node_id: str
+    graph_id: str
+    input: Any
+    rerun_of: str | None = None
+
+    @property
+    def work_id(self) -> str:
+        return self.execution_id
+
 
 class CancelRun(Struct, frozen=True, kw_only=True):
     run_id: str
+    """Or the id of a child execution."""
     reason: str
+    is_execution: bool = False
 
 
 @lru_cache(maxsize=4_096)
@@ -243,6 +287,20 @@ def run_id_of(execution_id: str, node_id: str, attempt: int, iteration: int | No
     """`iteration`: of a repeat."""
     turn = f"{attempt}" if iteration is None else f"{iteration}.{attempt}"
     return str(uuid5(NAMESPACE_URL, f"pyoco:run:{execution_id}:{node_id}:{turn}"))
+
+
+@lru_cache(maxsize=4_096)
+def child_id_of(execution_id: str, node_id: str, attempt: int) -> str:
+    return str(uuid5(NAMESPACE_URL, f"pyoco:execution:{execution_id}:{node_id}:{attempt}"))
+
+
+def work_of(state: Execution, spec: GraphNode, attempt: int, iteration: int | None = None) -> Work | None:
+    """What carries out an attempt of a node. None: no run and no execution of ours."""
+    if spec.type is NodeType.EXECUTION:
+        return Work(child_id_of(state.execution_id, spec.id, attempt), is_execution=True)
+    if spec.work.flow is None:
+        return None
+    return Work(run_id_of(state.execution_id, spec.id, attempt, iteration))
 
 
 # Memory of executions, mostly user data.

@@ -20,7 +20,8 @@ from pyoco_server.errors import (
 )
 from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.executions.commands import CommandExecution
-from pyoco_server.usecases.executions.create import CreateExecutions, ManageGraphs, NewExecution
+from pyoco_server.usecases.executions.create import CreateExecutions, NewExecution
+from pyoco_server.usecases.executions.graphs import ManageGraphs
 from pyoco_server.usecases.executions.query import ReadExecutions
 from pyoco_server.usecases.executions.repository import ExecutionRepository
 from pyoco_server.usecases.ports.gateway import ExecutionIndex, ExecutionOrder, NotWaitingYet

@@ -118,6 +118,10 @@ class CommandExecution:
         async with self._its.records.room_for(*possible_ids(caller.tenant_id, execution_id)):
             return await self._commanded(execution_id, command, caller, key)
 
+    async def of_system(self, execution_id: str, command: Command) -> None:
+        """A command of the server itself, by the stored id. Raises ExecutionNotFound."""
+        await self._commanded(execution_id, command, Caller(), None)
+
     async def _commanded(
         self, execution_id: str, command: Command, caller: Caller, key: str | None
     ) -> Commanded:

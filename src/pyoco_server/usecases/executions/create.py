@@ -1,4 +1,4 @@
-"""Register and read graphs, per tenant; create an execution of one, or rerun an ended one."""
+"""Create an execution of a graph, or rerun an ended one."""
 
 import hashlib
 from typing import Any, Literal
@@ -7,7 +7,6 @@ import msgspec
 from msgspec import Struct
 
 from pyoco_server import tracing
-from pyoco_server.domain.audit_trail import ChangeTarget
 from pyoco_server.domain.executions.commands import (
     Code,
     CreateExecution,
@@ -16,48 +15,28 @@ from pyoco_server.domain.executions.commands import (
     keyed_command_id,
 )
 from pyoco_server.domain.executions.decide import decide
-from pyoco_server.domain.executions.events import Actor, Commit, Payload
+from pyoco_server.domain.executions.events import ORCHESTRATOR, Actor, Commit, Payload
 from pyoco_server.domain.executions.evolve import fold
-from pyoco_server.domain.executions.graphs import Graph, parse_graph
 from pyoco_server.domain.executions.model import (
     Execution,
     carry_over,
+    children_to_rerun,
     outputs_for_rerun,
     possible_ids,
     stored_id,
 )
-from pyoco_server.domain.executions.records import (
-    ExecutionRecord,
-    GraphPreview,
-    GraphRecord,
-    GraphSummary,
-    Registration,
-    newest_key,
-    next_version,
-    preview_of,
-    tenant_token,
-    version_key,
-)
-from pyoco_server.domain.inputs import is_tag
+from pyoco_server.domain.executions.records import ExecutionRecord, StartChild
 from pyoco_server.domain.runs.claims import IdempotencyClaim, claim_key
-from pyoco_server.domain.runs.listing import Place, cursor_at, digest_of, place_of
-from pyoco_server.domain.strict_yaml import graph_definition
-from pyoco_server.domain.value_previews import memory_of
 from pyoco_server.errors import (
     CommandRejected,
     ExecutionNotFound,
-    GraphNotFound,
     IdempotencyConflict,
     InvalidRequest,
     NatsUnavailable,
-    RequestTooLarge,
-    SnapshotTooLarge,
 )
 from pyoco_server.logs import get_logger
-from pyoco_server.usecases.audit_trail import AuditTrail
 from pyoco_server.usecases.auth import Caller
-from pyoco_server.usecases.concurrency import BoundedMemory, parse_in_thread
-from pyoco_server.usecases.consistency import MAX_TRIES, claim_once
+from pyoco_server.usecases.consistency import claim_once
 from pyoco_server.usecases.executions.commands import (
     Commanded,
     Writing,
@@ -66,159 +45,10 @@ from pyoco_server.usecases.executions.commands import (
     is_visible,
 )
 from pyoco_server.usecases.ports.gateway import VersionedGraph
-from pyoco_server.usecases.ports.runs import ClaimStore, GraphStore
-from pyoco_server.usecases.ports.stores import Clock, Revision, Versioned, WrongRevision
+from pyoco_server.usecases.ports.runs import ClaimStore
+from pyoco_server.usecases.ports.stores import WrongRevision
 
 log = get_logger(__name__)
-
-# Graphs
-
-MAX_CACHED = 256
-MAX_CACHED_BYTES = 16_000_000
-
-
-class Registered(Struct, frozen=True):
-    record: GraphRecord
-    is_new: bool
-
-
-class GraphPage(Struct, frozen=True):
-    items: list[GraphSummary]
-    next_cursor: str | None
-
-
-class ParsedGraph(Struct, frozen=True):
-    graph: Graph
-    version: int
-
-
-class ManageGraphs:
-    def __init__(
-        self, graphs: GraphStore, clock: Clock, trail: AuditTrail, *, max_cached: int = MAX_CACHED
-    ) -> None:
-        self._trail = trail
-        self._graphs = graphs
-        self._clock = clock
-        self._parsed: BoundedMemory[ParsedGraph] = BoundedMemory(max_cached, MAX_CACHED_BYTES)
-
-    async def register(
-        self, graph_id: str, text: bytes, content_type: str | None, caller: Caller
-    ) -> Registered:
-        """Raises InvalidRequest with all problems, RequestTooLarge above the message limit."""
-        # In a thread, because a thousand nodes take some 150 ms.
-        graph = await parse_in_thread(_read, graph_id, text, content_type)
-        wanted = Registration(graph=graph, tenant_id=caller.tenant_id, by=caller.name, at=self._clock())
-        for _ in range(MAX_TRIES):
-            newest = await self._graphs.get(newest_key(caller.tenant_id, graph_id))
-            record = next_version(newest.value if newest else None, wanted)
-            if newest is not None and record is newest.value:
-                return Registered(record, is_new=False)
-            try:
-                await self._write(newest, record)
-            except WrongRevision:
-                continue
-            except SnapshotTooLarge as error:
-                raise RequestTooLarge(f"graph {graph_id}: NATS refused it: {error.detail}") from error
-            log.info("graph registered", action="graph.registered", graph_id=graph_id, version=record.version)
-            before = None if newest is None else _state(newest.value)
-            target = ChangeTarget("graph", graph_id)
-            await self._trail.record(caller, "graph.put", target, before, _state(record))
-            return Registered(record, is_new=True)
-        raise NatsUnavailable(f"graph {graph_id} could not be written")
-
-    async def preview(self, text: bytes, content_type: str | None) -> GraphPreview:
-        """A definition as it would be stored. Raises InvalidRequest with all problems."""
-        return preview_of(await parse_in_thread(_read, None, text, content_type))
-
-    async def find(self, graph_id: str, version: int | None, caller: Caller) -> GraphRecord:
-        """The newest version unless one is given. Raises GraphNotFound."""
-        return await self._record(caller.tenant_id, graph_id, version)
-
-    async def read(self, tenant_id: str | None, graph_id: str, version: int | None = None) -> ParsedGraph:
-        """The parsed graph, cached because a version never changes."""
-        if version is not None and (known := self._known(version_key(tenant_id, graph_id, version))):
-            return known
-        record = await self._record(tenant_id, graph_id, version)
-        key = version_key(tenant_id, graph_id, record.version)
-        return self._known(key) or await self._parse(key, record)
-
-    async def page(self, cursor: str | None, limit: int, caller: Caller) -> GraphPage:
-        """In the order of their newest versions; a graph registered meanwhile comes last."""
-        of = digest_of("graphs", caller.tenant_id)
-        after = Revision(0) if cursor is None else Revision(int(place_of(cursor, of).updated_at))
-        found = await self._graphs.newest(tenant_token(caller.tenant_id), after, limit + 1)
-        more = len(found) > limit
-        last = found[:limit][-1] if more else None
-        next_cursor = cursor_at(Place(last.revision, last.value.graph_id), of) if last else None
-        return GraphPage([stored.value for stored in found[:limit]], next_cursor)
-
-    async def _write(self, newest: Versioned[GraphRecord] | None, record: GraphRecord) -> None:
-        """First copy the newest version to a key with its number, then replace it."""
-        key = newest_key(record.tenant_id, record.graph_id)
-        if newest is None:
-            await self._graphs.create(key, record)
-            return
-        await self._keep(newest.value)
-        await self._graphs.update(key, record, newest.revision)
-
-    async def _keep(self, record: GraphRecord) -> None:
-        try:
-            await self._graphs.create(version_key(record.tenant_id, record.graph_id, record.version), record)
-        except WrongRevision:
-            return  # somebody else kept it, and it never changes
-
-    async def _record(self, tenant_id: str | None, graph_id: str, version: int | None) -> GraphRecord:
-        newest = await self._graphs.get(newest_key(tenant_id, graph_id)) if is_tag(graph_id) else None
-        if newest is None:
-            raise GraphNotFound
-        if version is None or version == newest.value.version:
-            return newest.value
-        is_older = 1 <= version < newest.value.version
-        kept = await self._graphs.get(version_key(tenant_id, graph_id, version)) if is_older else None
-        if kept is None:
-            raise GraphNotFound(f"graph not found: {graph_id} has no version {version}")
-        return kept.value
-
-    def _known(self, key: str) -> ParsedGraph | None:
-        return self._parsed.used(key)
-
-    async def _parse(self, key: str, record: GraphRecord) -> ParsedGraph:
-        graph, size = await parse_in_thread(_parsed, record)
-        parsed = ParsedGraph(graph, record.version)
-        self._parsed.keep(key, parsed, size)
-        return parsed
-
-
-def _state(record: GraphRecord) -> dict[str, object]:
-    return {"version": record.version, "definition": record.definition}
-
-
-def _parsed(record: GraphRecord) -> tuple[Graph, int]:
-    """The graph, and its approximate memory: twice its definition."""
-    return parse_graph(record.definition, is_stored=True), 2 * memory_of(record.definition)
-
-
-def _read(graph_id: str | None, text: bytes, content_type: str | None) -> Graph:
-    """`graph_id`: that of the path; None: there is none."""
-    if graph_id is not None:
-        _require_id(graph_id)
-    definition: dict[str, Any] = graph_definition(text, content_type)
-    given = definition.get("id")
-    if graph_id is None and given is not None:
-        _require_id(str(given))
-    elif given not in (None, graph_id):
-        raise InvalidRequest(
-            f"graph {graph_id}: the id in the body is {str(given)[:64]!r}; omit it, or use the id in the path"
-        )
-    return parse_graph({**definition, "id": graph_id or given or "preview"})
-
-
-def _require_id(graph_id: str) -> None:
-    if not is_tag(graph_id):
-        raise InvalidRequest(f"graph id {graph_id[:64]!r} must match [A-Za-z0-9_-]{{1,64}}")
-
-
-# Executions of a graph
 
 CREATES = "create:"
 """Scope of the idempotency keys of creates; no execution id contains a colon."""
@@ -236,6 +66,11 @@ class NewExecution(Struct, frozen=True, kw_only=True):
     correlation_id: str | None = None
     rerun_of: str | None = None
     from_failed: bool = False
+    graph_versions: dict[str, int] | None = None
+    """Of the graphs below it; None: the newest."""
+    parent_execution_id: str | None = None
+    """As the tenant calls it."""
+    parent_node_id: str | None = None
 
 
 class Rerun(Struct, frozen=True):
@@ -301,7 +136,23 @@ class CreateExecutions:
             correlation_id=wanted.correlation_id,
             rerun_of=old.state.shown_id,
             from_failed=wanted.start_from == "failed",
+            graph_versions=old.state.graph_versions,
         )
+
+    async def child(self, parent: Execution, wanted: StartChild) -> None:
+        """The execution of a node. Raises CommandRejected if its id is in use, as after the first time."""
+        new = NewExecution(
+            graph_id=wanted.graph_id,
+            graph_version=parent.graph_versions.get(wanted.graph_id),
+            graph_versions=parent.graph_versions,
+            input=wanted.input,
+            execution_id=wanted.execution_id,
+            parent_execution_id=parent.shown_id,
+            parent_node_id=wanted.node_id,
+            rerun_of=wanted.rerun_of,
+            from_failed=wanted.rerun_of is not None,
+        )
+        await self(new, Caller(parent.tenant_id, parent.api_key_id), ORCHESTRATOR)
 
     async def _create(
         self,
@@ -356,6 +207,10 @@ class CreateExecutions:
         self, wanted: NewExecution, graph: VersionedGraph, caller: Caller, actor: Actor
     ) -> list[Payload]:
         """Create and, unless disabled, start it in one atomic commit."""
+        old = await self._carried_on(wanted, caller)
+        versions = wanted.graph_versions
+        if versions is None:
+            versions = await self._its.graphs.pinned(caller.tenant_id, graph.graph)
         create = CreateExecution(
             actor=actor,
             input=wanted.input,
@@ -364,6 +219,10 @@ class CreateExecutions:
             graph_version=graph.version,
             rerun_of=wanted.rerun_of,
             given_id=None if wanted.given_id == wanted.execution_id else wanted.given_id,
+            parent_execution_id=wanted.parent_execution_id,
+            parent_node_id=wanted.parent_node_id,
+            graph_versions=versions,
+            children_to_rerun={} if old is None else children_to_rerun(old, graph.graph),
             trace=tracing.here(),
         )
         payloads = _accepted(decide(None, graph.graph, create, self._its.clock()))
@@ -380,11 +239,17 @@ class CreateExecutions:
             ).events()
         )
         payloads += _accepted(decide(created, graph.graph, StartExecution(actor=actor), self._its.clock()))
-        if wanted.rerun_of is not None and wanted.from_failed:
-            old = await find_visible(self._its.records, wanted.rerun_of, caller)
-            outputs = {} if old is None else outputs_for_rerun(old.state, graph.graph)
-            payloads += carry_over(graph.graph, outputs, wanted.rerun_of)
+        if old is not None:
+            outputs = outputs_for_rerun(old, graph.graph)
+            payloads += carry_over(graph.graph, outputs, old.shown_id)
         return payloads
+
+    async def _carried_on(self, wanted: NewExecution, caller: Caller) -> Execution | None:
+        """The execution that this one carries on."""
+        if wanted.rerun_of is None or not wanted.from_failed:
+            return None
+        record = await find_visible(self._its.records, wanted.rerun_of, caller)
+        return None if record is None else record.state
 
     async def _claimed(self, wanted: NewExecution, caller: Caller, key: str, scope: str) -> str:
         """The execution id of the first request with this key."""
@@ -411,6 +276,8 @@ def _digest(wanted: NewExecution) -> str:
     """The format of older versions, whose keys are still in use."""
     fields = msgspec.structs.asdict(wanted)
     given = fields.pop("given_id")
+    for name in ("graph_versions", "parent_execution_id", "parent_node_id"):
+        del fields[name]
     fields |= {"correlation_id": None, "execution_id": given or wanted.execution_id}
     return hashlib.sha256(msgspec.json.encode(fields, order="deterministic")).hexdigest()
 

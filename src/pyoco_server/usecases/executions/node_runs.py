@@ -175,13 +175,13 @@ class NodeRuns:
             references=wanted.references,
         )
         try:
-            with _below(state):
+            with below_execution(state):
                 job = await self._submit_run.job_of(
                     submission, wanted.run_id, self._clock(), graph_id=state.graph_id
                 )
                 await self._submit_run.place_derived(job)
         except (RequestTooLarge, SnapshotTooLarge) as error:
-            await self._cancel_run.of_system(wanted.run_id, _named(state), "its job is too large")
+            await self._cancel_run.of_system(wanted.run_id, named(state), "its job is too large")
             return RunFact(RunStatus.FAILED, error=f"params: {error.detail}", code="PARAMS_TOO_LARGE")
         except LimitReached as error:
             return RunFact(RunStatus.FAILED, error=error.detail, code="LIMIT_REACHED")
@@ -190,17 +190,17 @@ class NodeRuns:
         return None
 
     async def cancel(self, state: Execution, unwanted: Unwanted) -> None:
-        await self._cancel_run.of_system(unwanted.run_id, _named(state), unwanted.reason)
+        await self._cancel_run.of_system(unwanted.run_id, named(state), unwanted.reason)
 
 
-def _below(state: Execution) -> AbstractContextManager[None]:
+def below_execution(state: Execution) -> AbstractContextManager[None]:
     """Its runs belong to the span of the execution."""
     if tracing.active is None:
         return nullcontext()
     return tracing.below(place_of_execution(state), EXECUTION, tracestate_of(state.trace))
 
 
-def _named(state: Execution) -> str:
+def named(state: Execution) -> str:
     return f"execution:{state.execution_id}"
 
 

@@ -51,6 +51,10 @@ class Graphs(Protocol):
         """The newest version unless one is given. Raises GraphNotFound."""
         ...
 
+    async def pinned(self, tenant_id: str | None, graph: Graph) -> dict[str, int]:
+        """The newest versions of all graphs below it. Raises InvalidRequest."""
+        ...
+
 
 class ExecutionLog(Protocol):
     """One log per execution. A commit is appended atomically after the expected revision."""

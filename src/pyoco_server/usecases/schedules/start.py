@@ -26,7 +26,7 @@ from pyoco_server.usecases.events.definitions import ManageTemplates
 from pyoco_server.usecases.events.executions import StartExecutions
 from pyoco_server.usecases.events.start import StartOrder, StartTemplate
 from pyoco_server.usecases.executions.commands import CommandExecution
-from pyoco_server.usecases.executions.create import ManageGraphs
+from pyoco_server.usecases.executions.graphs import ManageGraphs
 from pyoco_server.usecases.executions.query import ReadExecutions
 from pyoco_server.usecases.ports.gateway import ExecutionOrder
 from pyoco_server.usecases.ports.runs import RunStore

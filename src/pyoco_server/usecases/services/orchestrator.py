@@ -16,16 +16,17 @@ from msgspec import Struct, field
 from pyoco_server.domain.executions.codec import smaller
 from pyoco_server.domain.executions.events import ORCHESTRATOR, Commit, Payload
 from pyoco_server.domain.executions.graphs import Graph
-from pyoco_server.domain.executions.model import Execution, NodeStatus
+from pyoco_server.domain.executions.model import Execution, NodeStatus, possible_ids
 from pyoco_server.domain.executions.orchestration import Allowance, Reaction, TooHeavy, react
-from pyoco_server.domain.executions.records import ExecutionRecord, RunFact
+from pyoco_server.domain.executions.records import ExecutionRecord, RunFact, Work, fact_of_execution
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.errors import NatsUnavailable, RequestTooLarge
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.concurrency import HeavyWork
 from pyoco_server.usecases.coordination import Share
 from pyoco_server.usecases.executions.commands import EndMeter, is_execution_id, tell_if_ended
-from pyoco_server.usecases.executions.node_runs import LiveRuns, NodeRuns, fact_of
+from pyoco_server.usecases.executions.node_runs import LiveRuns, fact_of
+from pyoco_server.usecases.executions.node_work import NodeWork
 from pyoco_server.usecases.executions.repository import ExecutionRepository
 from pyoco_server.usecases.ports.gateway import ExecutionIndex, Graphs
 from pyoco_server.usecases.ports.stores import Change, Clock, WrongRevision
@@ -53,9 +54,9 @@ class _Due(Struct):
 
     since: float
     runs: dict[str, RunFact | None] = field(default_factory=dict)
-    """New facts about its runs."""
+    """New facts about its runs and child executions."""
     look_at: set[str] = field(default_factory=set)
-    """Nodes whose runs have to be read."""
+    """Nodes whose work has to be read."""
     look_at_all: bool = False
 
 
@@ -66,7 +67,7 @@ class Orchestrate:
         records: ExecutionRepository,
         index: ExecutionIndex,
         graphs: Graphs,
-        node_runs: NodeRuns,
+        node_work: NodeWork,
         share: Share,
         clock: Clock,
         new_id: Callable[[], str],
@@ -78,7 +79,7 @@ class Orchestrate:
         self._records = records
         self._index = index
         self._graphs = graphs
-        self._node_runs = node_runs
+        self._node_work = node_work
         self._share = share
         self._clock = clock
         self._new_id = new_id
@@ -229,14 +230,24 @@ class Orchestrate:
                 record = await self._records.fresh(execution_id, record)
                 continue
             if is_done:
+                self._tell_parent(record.state, due)
                 return
         raise NatsUnavailable("too many concurrent writers on this execution")
+
+    def _tell_parent(self, state: Execution, due: _Due) -> None:
+        """Its end, and that it exists if this process may not know: nobody may wait for it any more."""
+        if state.parent_execution_id is None:
+            return
+        if state.is_terminal or due.look_at_all or due.look_at:
+            for parent_id in possible_ids(state.tenant_id, state.parent_execution_id):
+                if self._index.version(parent_id):
+                    self._want(parent_id).runs[state.execution_id] = fact_of_execution(state)
 
     async def _step(self, known: ExecutionRecord, due: _Due) -> tuple[ExecutionRecord, bool]:
         """The record after one evaluation, and whether nothing is left to do."""
         state = known.state
         graph = (await self._graphs.read(state.tenant_id, state.graph_id, state.graph_version)).graph
-        runs = {**due.runs, **await self._node_runs.read(self._runs_to_read(state, due))}
+        runs = {**due.runs, **await self._node_work.read(self._work_to_read(state, due))}
         reaction = await self._reaction(state, graph, runs)
         await self._check_is_current(known, reaction)
         record, is_whole = await self._append(known, reaction)
@@ -274,20 +285,20 @@ class Orchestrate:
         if current is None or current.log_revision != known.log_revision:
             raise WrongRevision("the evaluated state is not current")
 
-    def _runs_to_read(self, state: Execution, due: _Due) -> list[str]:
-        """Runs of nodes changed by others; or all active runs, whether a node waits or not."""
+    def _work_to_read(self, state: Execution, due: _Due) -> list[Work]:
+        """The work of nodes changed by others; or all active work, whether a node waits or not."""
         wanted = {
-            node.run_id
+            Work(node.work_id, is_execution=node.child_execution_id is not None)
             for node_id, node in state.nodes.items()
-            if node.run_id is not None
+            if node.work_id is not None
             and (
                 node_id in due.look_at
                 or (due.look_at_all and node.status in (NodeStatus.RUNNING, NodeStatus.WAITING))
             )
         }
         if due.look_at_all:
-            wanted.update(self._live.of(state.execution_id))
-        return sorted(run_id for run_id in wanted if not _has_ended(due.runs.get(run_id)))
+            wanted.update(map(Work, self._live.of(state.execution_id)))
+        return sorted(work for work in wanted if not _has_ended(due.runs.get(work.id)))
 
     async def _append(self, record: ExecutionRecord, reaction: Reaction) -> tuple[ExecutionRecord, bool]:
         """The record with the events, and whether all of them fit."""
@@ -328,15 +339,15 @@ class Orchestrate:
             self._writing.discard(command_id)
 
     async def _carry_out(self, record: ExecutionRecord, reaction: Reaction) -> dict[str, RunFact]:
-        """Returns the runs that can never be placed."""
+        """Returns the work that has ended already, or can never be placed."""
         state = record.state
         work = [
-            *(self._node_runs.dispatch(state, wanted) for wanted in reaction.dispatches),
-            *(self._node_runs.cancel(state, unwanted) for unwanted in reaction.cancels),
+            *(self._node_work.dispatch(state, wanted) for wanted in reaction.dispatches),
+            *(self._node_work.cancel(state, unwanted) for unwanted in reaction.cancels),
         ]
         answers = [await work[0]] if len(work) == 1 else await _all_of(work)
         return {
-            wanted.run_id: refusal
+            wanted.work_id: refusal
             for wanted, refusal in zip(reaction.dispatches, answers, strict=False)
             if refusal is not None
         }
