@@ -13,9 +13,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pyoco_client.commands import FAILED, Command, InvalidInput, note, secret
+from pyoco_client.commands import FAILED, Command, InvalidInput, RunGoesOn, note, secret
 from pyoco_client.table import COMMANDS, GROUPS
-from pyoco_server.http_client import PyocoError, PyocoHttpClient
+from pyoco_server.http_client import PyocoError, PyocoHttpClient, RunError
+from pyoco_server.http_client.calls import text_of
 
 __all__ = ["COMMANDS", "main", "parser", "run"]
 
@@ -59,10 +60,22 @@ def run(arguments: list[str]) -> int:
             advice=error.advice,
         )
     except PyocoError as error:
-        _fail(wants_json, status=error.status, err_id=error.err_id, detail=error.detail, advice=error.advice)
+        _fail(wants_json, **_facts(error))
+    except RunGoesOn as interrupt:
+        _fail(wants_json, err_id=None, **interrupt.facts)
+        return INTERRUPTED
     except KeyboardInterrupt:
         return INTERRUPTED
     return FAILED
+
+
+def _facts(error: PyocoError) -> dict[str, Any]:
+    """`path`: the file that was not applied."""
+    known = {name: getattr(error, name) for name in ("status", "err_id", "detail", "advice")}
+    more = {"run_id": error.run_id, "path": vars(error).get("path")}
+    if isinstance(error, RunError):
+        more["run_status"] = error.run["status"]
+    return {**known, **{name: value for name, value in more.items() if value is not None}}
 
 
 def _run(given: Namespace, *, wants_json: bool) -> int:
@@ -86,7 +99,9 @@ def _fail(wants_json: bool, **facts: Any) -> None:  # noqa: FBT001
         known = {"err_id": None, "status": None, "detail": None, "advice": None}
         print(json.dumps({"error": {**known, **facts}}), file=sys.stderr)
         return
-    shown = facts["detail"] if isinstance(facts["detail"], str) else json.dumps(facts["detail"])
+    if "path" in facts:
+        note(f"{facts['path']}: not applied")
+    shown = text_of(facts["detail"])
     status = "" if facts.get("status") is None else f"HTTP {facts['status']}"
     words = (status, facts["err_id"], facts.get("msg_id"), shown)
     note(" ".join(word for word in words if word), *(facts["advice"] or "").splitlines())

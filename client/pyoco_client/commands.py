@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyoco_server.environment import language
-from pyoco_server.http_client import PyocoError, PyocoHttpClient
+from pyoco_server.http_client import PyocoError, PyocoHttpClient, RunError
 from pyoco_server.http_client.options import RunOptions, fields_of, options_of
 from pyoco_server.http_client.schedules import documents_in
 
@@ -26,6 +26,15 @@ class InvalidInput(Exception):
 
 
 # Output: the answer on stdout, lines for people on stderr
+
+
+class RunGoesOn(KeyboardInterrupt):
+    """Waiting for a run was interrupted."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__()
+        detail = f"the run continues. To cancel it: pyoco-client cancel {run_id}"
+        self.facts = {"detail": detail, "advice": None, "run_id": run_id}
 
 
 def note(*lines: str) -> None:
@@ -301,12 +310,25 @@ def _submitted(client: PyocoHttpClient, submitted: Any, given: Namespace) -> int
     run_id = submitted["run_id"]
     if given.has_progress:
         note(f"run {run_id}")
-    for event in client.watch_run(run_id, timeout_sec=given.timeout_sec):
-        if given.has_progress:
-            note(*_status_lines(event))
+    try:
+        for event in client.watch_run(run_id, timeout_sec=given.timeout_sec):
+            if given.has_progress:
+                note(*_status_lines(event))
+    except KeyboardInterrupt as interrupt:
+        raise RunGoesOn(run_id) from interrupt
     last = client.get_run(run_id)
     show(last, RUN, given)
-    return 0 if last["status"] == "COMPLETED" else FAILED
+    if last["status"] != "COMPLETED":
+        detail = _outcome(last, given.timeout_sec)
+        raise RunError(detail, detail=detail, run_id=run_id, run=last)
+    return 0
+
+
+def _outcome(run: Any, timeout_sec: float | None) -> str:
+    if run["status"] in ENDED:
+        return str(run["error"] or run["status"])
+    after = f"Timed out after {timeout_sec or 0:g} s; the run continues."
+    return f"{after} To watch it: pyoco-client watch {run['run_id']}"
 
 
 def _status_lines(event: Any) -> Iterable[str]:
@@ -527,8 +549,8 @@ def apply(client: PyocoHttpClient, given: Namespace) -> Any:
     for document in documents:
         try:
             found.append(client.apply(document, dry_run=given.dry_run))
-        except PyocoError:
-            note(f"{document.path}: not applied")
+        except PyocoError as error:
+            vars(error)["path"] = str(document.path)
             raise
     return found
 

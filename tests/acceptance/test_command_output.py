@@ -142,6 +142,15 @@ def test_one_thing_is_a_table_of_its_fields(shell: Shell) -> None:
     assert out.split()[:4] == ["sequence", "occurred_at", "type", "details"]
 
 
+def test_ticks_are_shown_in_the_time_zone_of_their_schedule(shell: Shell) -> None:
+    shell.client.schedules.put("late", {"flow": "double"}, cron="30 2 * * *", timezone="Asia/Tokyo")
+    period = ("2026-01-01T00:00Z", "2026-01-01T23:00Z")
+    backfill = ("schedules", "backfill", "late", *period, "--dry-run")
+    for command in (backfill, ("schedules", "preview", "late")):
+        assert "02:30:00+09:00" in shell(*command, "--output", "table")[0]
+    shell.client.schedules.delete("late")
+
+
 # Failures for programs
 
 
@@ -160,6 +169,13 @@ def test_a_failure_is_json_for_those_who_asked_for_json(shell: Shell) -> None:
     assert (nobody["status"], nobody["err_id"]) == (None, "ERR-PYOCO-0001")
     ended = shell.error("submit", "bad", "--wait")
     assert (ended["run_status"], ended["detail"]) == ("FAILED", "ValueError: on purpose")
+    (shell.programs.directory / "wrong/schedules").mkdir(parents=True)
+    (shell.programs.directory / "wrong/schedules/nightly.yaml").write_text("target: {flow: double}")
+    refused = shell.error("apply", "wrong")
+    assert (refused["path"], refused["detail"]) == (
+        "wrong/schedules/nightly.yaml",
+        "cron, every_sec: give exactly one",
+    )
     denied = shell.error("backup", ".", program="pyoco-server-admin")
     assert denied["err_id"] == "ERR-PYOCO-0018"
     assert "is not empty" in denied["detail"]

@@ -185,7 +185,11 @@ async def test_a_worker_whose_executors_cannot_be_started_takes_no_jobs(labs: La
 
 @pytest.mark.parametrize(
     ("code", "told"),
-    [("import no_such_thing", "no_such_thing"), ("raise SystemExit(5)", "SystemExit"), ("def f(:", "Syntax")],
+    [
+        ("import no_such_thing", "no_such_thing' (broken.py, line 1)"),
+        ("x = 1\nraise SystemExit(5)", "SystemExit: 5 (broken.py, line 2)"),
+        ("def f(:", "SyntaxError: invalid syntax (broken.py, line 1)"),
+    ],
 )
 async def test_flows_that_cannot_be_imported_stop_the_start(
     labs: Labs, tmp_path: Path, code: str, told: str

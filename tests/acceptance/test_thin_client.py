@@ -102,7 +102,13 @@ def test_the_thin_client_runs_a_flow_on_a_real_server(installed: dict[str, str],
 
     failed = run(installed, "submit", "--flow-name", "sample", "--param", "rows=many", "--wait", *connection)
     assert failed.returncode == 1
-    assert json.loads(failed.stdout)["status"] == "FAILED"
+    ended = json.loads(failed.stdout)
+    assert ended["status"] == "FAILED"
+    assert ended["error"] in failed.stderr
+    late = ("submit", "sample", "--tag", "nobody", "--wait", "--timeout-sec", "0.1", "--output", "json")
+    reason = json.loads(run(installed, *late, *connection).stderr)["error"]
+    assert reason["run_status"] == "PENDING"
+    assert reason["detail"].startswith("Timed out after 0.1 s; the run continues.")
 
     missing = run(installed, "get", "no-such-run", *connection)
     assert (missing.returncode, missing.stdout) == (1, "")
@@ -164,14 +170,14 @@ def test_the_thin_command_has_schedules(installed: dict[str, str], server: str, 
     assert answer("schedules", "ticks", "nightly", "-q").strip() == run_id
     assert answer("schedules", "resume", "nightly", "-q") == "nightly\n"
     period = ("2026-01-01T00:00+09:00", "2026-01-02T00:00+09:00")
-    backfill = ("schedules", "backfill", "nightly", *period, "--dry-run")
-    assert len(json.loads(answer(*backfill))["items"]) == 1
-    assert "02:30:00+09:00" in answer(*backfill, "--output", "table")
+    assert len(json.loads(answer("schedules", "backfill", "nightly", *period, "--dry-run"))["items"]) == 1
     assert answer("schedules", "list", "--output", "table").splitlines()[1].split()[0] == "nightly"
     assert json.loads(answer("schedules", "delete", "nightly"))["deleted"]
     nightly.write_text('{"target": {"flow": "sample"}, "cron": "30 25 * * *"}')
     refused = answer("apply", str(tmp_path), code=1)
     assert refused.startswith(f"{nightly}: not applied\nHTTP 422")
+    as_json = json.loads(answer("apply", str(tmp_path), "--output", "json", code=1))
+    assert as_json["error"]["path"] == str(nightly)
 
 
 @pytest.mark.slow

@@ -209,6 +209,23 @@ async def test_a_queued_tick_starts_as_soon_as_the_run_has_ended(gateway: TimedG
     assert (second["status"], second["due_at"]) == ("STARTED", NOW + 120)
 
 
+async def test_runs_that_were_allowed_to_overlap_are_active_after_a_change(gateway: TimedGateway) -> None:
+    await gateway.put(overlap="allow")
+    for number in (1, 2, 3):
+        gateway.clock.now = NOW + 60 * number
+        await gateway.has_ticks(number)
+    newest, _, ended = await gateway.ticks()
+    await gateway.end(ended["run_id"], RunStatus.FAILED)
+    await gateway.put(overlap="skip", pause_after_failures=1)  # from now on
+    gateway.clock.now = NOW + 240
+    assert (await gateway.has_ticks(4))[0]["reason"] == "overlap"
+    assert not (await gateway.schedule())["paused"]
+    for tick in (newest, (await gateway.ticks())[2]):
+        await gateway.end(tick["run_id"])
+    gateway.clock.now = NOW + 300
+    assert (await gateway.has_ticks(5))[0]["status"] == "STARTED"
+
+
 async def test_cancel_running_cancels_the_run_and_then_starts_the_next(gateway: TimedGateway) -> None:
     await gateway.put(overlap="cancel_running")
     gateway.clock.now = NOW + 60

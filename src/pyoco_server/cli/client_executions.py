@@ -104,9 +104,15 @@ def create(  # noqa: PLR0913 - one option per field
 
 def _follow_to_end(client: Client, execution_id: str, shown: Shown) -> int:
     has_progress = not (shown.quiet or wants_json(sys.argv))
-    for event in client.executions.watch(execution_id):
-        if has_progress:
-            note(printable(_line(event)))
+    try:
+        for event in client.executions.watch(execution_id):
+            if has_progress:
+                note(printable(_line(event)))
+    except KeyboardInterrupt:
+        report_failure(
+            texts.EXECUTION_GOES_ON(execution_id=execution_id), advice=None, execution_id=execution_id
+        )
+        raise
     ended = client.executions.get(execution_id)
     _show(ended, shown)
     if ended["status"] == "COMPLETED":

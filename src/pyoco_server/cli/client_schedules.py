@@ -1,5 +1,6 @@
 """Commands for schedules, and `apply` for all definitions in a directory."""
 
+import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,9 +13,20 @@ from cyclopts import Parameter
 from pyoco_server.cli import client_texts as texts
 from pyoco_server.cli.client_graphs import read_graph
 from pyoco_server.cli.client_params import put_definition, read_document
-from pyoco_server.cli.output import AS_JSON, Client, Columns, Cursor, Flag, Limit, Shown, note
+from pyoco_server.cli.failures import wants_json
+from pyoco_server.cli.output import (
+    AS_JSON,
+    Client,
+    Columns,
+    Cursor,
+    Flag,
+    Limit,
+    Shown,
+    fail_http,
+    note,
+)
 from pyoco_server.errors import InvalidCliInput
-from pyoco_server.http_client import PyocoError
+from pyoco_server.http_client.calls import RequestRefused
 from pyoco_server.http_client.schedules import documents_in
 
 app = cyclopts.App(name="schedules", help="Start flows, graphs and templates at their times.")
@@ -217,9 +229,10 @@ def apply(directory: Path, *, dry_run: Flag = False, shown: Shown = AS_TABLE, cl
     for document in documents:
         try:
             found.append(client.apply(document, dry_run=dry_run))
-        except PyocoError:
-            note(texts.NOT_APPLIED(path=document.path))
-            raise
+        except RequestRefused as error:
+            if not wants_json(sys.argv):
+                note(texts.NOT_APPLIED(path=document.path))
+            fail_http(error.response, path=str(document.path))
     rows = [{**one, "fields": ", ".join(one["fields"])} for one in found]
     shown.list(found, rows, _CHANGES, texts.NOTHING)
 

@@ -272,6 +272,10 @@ RUN_GOES_ON = Text(
     en="Stopped watching; the run continues. To cancel it:\npyoco-client cancel {run_id}",
     ja="監視を終了しました。runは継続しています。取り消すには:\npyoco-client cancel {run_id}",
 )
+EXECUTION_GOES_ON = Text(
+    en="Stopped watching; the execution continues. To cancel it:\npyoco-client executions cancel {execution_id}",
+    ja="監視を終了しました。executionは継続しています。取り消すには:\npyoco-client executions cancel {execution_id}",
+)
 NOT_ENDED_IN_TIME = Text(
     en="Timed out after {seconds} s; the run continues. To watch it:\npyoco-client watch {run_id}",
     ja="{seconds} 秒でタイムアウトしました。runは継続しています。監視するには:\npyoco-client watch {run_id}",

@@ -50,8 +50,8 @@ def _json(answer: object, indent: int | None = None) -> str:
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in document)
 
 
-def fail_http(response: httpx2.Response) -> NoReturn:
-    """Fail with the server's error, its id and advice."""
+def fail_http(response: httpx2.Response, **about: str) -> NoReturn:
+    """Fail with the server's error, its id and advice. `about`: what else goes into JSON."""
     try:
         body = response.json()
         detail, err_id, code = body.get("detail", ""), body.get("err_id", ""), body.get("code")
@@ -64,7 +64,7 @@ def fail_http(response: httpx2.Response) -> NoReturn:
     entry = ENTRIES.get(err_id)
     message = f"{err_id} {shown}".strip() if entry is None else with_message(entry, shown)
     advice = [texts.ADVICE[err_id]()] if err_id in texts.ADVICE else []
-    facts = body if entry is None else {**body, "message": entry.en}
+    facts = {**body, **about} if entry is None else {**body, **about, "message": entry.en}
     fail(f"HTTP {response.status_code} {message}", *advice, **{**facts, "status": response.status_code})
 
 

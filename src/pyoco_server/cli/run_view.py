@@ -271,7 +271,12 @@ def follow_to_end(client: PyocoHttpClient, run_id: str, timeout_sec: float | Non
     else:
         note(f"run {run_id}")
     events = client.watch_run(run_id, records=True, timeout_sec=timeout_sec)
-    last = follow(client, run_id, events, style, sys.stderr)
+    try:
+        last = follow(client, run_id, events, style, sys.stderr)
+    except KeyboardInterrupt:
+        if style == "quiet":  # the others have named the run
+            report_failure(texts.RUN_GOES_ON(run_id=run_id), run_id=run_id)
+        raise
     if style == "status":  # the live view shows them itself
         for warning in warnings_of(last):
             note(printable(warning))

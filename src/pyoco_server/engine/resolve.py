@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from functools import partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from traceback import extract_tb
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -40,6 +41,7 @@ FlowResolver = Callable[[str], Any]
 """Returns a pyoco Flow, or raises KeyError for an unknown name."""
 
 MAX_NAMES = 3
+_PACKAGE = Path(__file__).parents[1]
 _EXAMPLES = "examples: my_package.flows:resolve   flows/main.py:resolve   my_package.flows   flows/main.py"
 
 
@@ -237,6 +239,17 @@ def _from_file(path: Path, name: str) -> ModuleType:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def why_unusable(error: BaseException) -> str:
+    """Why the flows cannot be loaded, and where in the user's files. A SyntaxError names its place itself."""
+    own = [
+        frame
+        for frame in extract_tb(error.__traceback__)
+        if not frame.filename.startswith((str(_PACKAGE), "<")) and "site-packages" not in frame.filename
+    ]
+    place = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+    return f"{described(error)}{place}"
 
 
 class FlowOfJob(Struct, frozen=True):

@@ -233,6 +233,12 @@ def started_tick(schedule: Schedule, due: Due, now: float) -> Tick:
     )
 
 
+def started_runs(schedule: Schedule) -> tuple[Active, ...]:
+    """Of the newest part of the history."""
+    started = ((tick.started_id, tick.execution_id is not None) for tick in schedule.ticks)
+    return tuple(Active(run_id, is_execution) for run_id, is_execution in started if run_id is not None)
+
+
 # What people ask for
 
 

@@ -61,8 +61,9 @@ from pyoco_server.engine.resolve import (
     flow_names,
     flow_of,
     load_resolver,
+    why_unusable,
 )
-from pyoco_server.engine.tasks import described, end_fork, has_timeout
+from pyoco_server.engine.tasks import end_fork, has_timeout
 
 _WORKER_GONE = 3
 """Exit code."""
@@ -127,7 +128,7 @@ class Executor:
             resolver = load_resolver(spec.flow_resolver)
         except BaseException as error:  # noqa: BLE001 - importing users' code may raise anything
             self._end_if_forked(error)
-            self._send(Unusable(described(error)))
+            self._send(Unusable(why_unusable(error)))
             return None
         self._end_if_forked()
         return resolver

@@ -18,7 +18,7 @@ from msgspec import Struct
 from pyoco_server.domain.executions.model import ExecutionStatus
 from pyoco_server.domain.executions.records import LoggedCommit
 from pyoco_server.domain.runs.model import RunSnapshot
-from pyoco_server.domain.schedules.model import Due, Schedule, TickPage, id_of, replace
+from pyoco_server.domain.schedules.model import Active, Due, Schedule, TickPage, id_of, replace
 from pyoco_server.domain.schedules.ticks import (
     Placed,
     RunEnd,
@@ -27,6 +27,7 @@ from pyoco_server.domain.schedules.ticks import (
     filed,
     has_more,
     settled,
+    started_runs,
     to_cancel,
 )
 from pyoco_server.errors import NatsUnavailable
@@ -159,7 +160,7 @@ class AttendSchedule:
         schedule = stored.value
         if not schedule.is_settled:
             return await self._settle(key, stored, goes_on=True)
-        ended = await self._ends(schedule)
+        ended = await self._ends(schedule.active)
         decided = attend(schedule, ended, now)
         if decided is schedule:
             await self._cancel(schedule)
@@ -261,9 +262,15 @@ class AttendSchedule:
         else:
             await self._timers.set(TIMER, key, fires_at, str(stored.revision).encode())
 
-    async def _ends(self, schedule: Schedule) -> dict[str, RunEnd]:
-        ends = await asyncio.gather(*(self._work.end_of(run) for run in schedule.active))
-        return {run.id: end for run, end in zip(schedule.active, ends, strict=True) if end is not None}
+    async def untracked(self, schedule: Schedule) -> tuple[Active, ...]:
+        """What goes on of its newest ticks, for a schedule whose runs have not been tracked so far."""
+        started = started_runs(schedule)
+        ended = await self._ends(started)
+        return tuple(run for run in started if run.id not in ended)
+
+    async def _ends(self, runs: Sequence[Active]) -> dict[str, RunEnd]:
+        ends = await asyncio.gather(*(self._work.end_of(run) for run in runs))
+        return {run.id: end for run, end in zip(runs, ends, strict=True) if end is not None}
 
     async def _cancel(self, schedule: Schedule) -> None:
         for run in to_cancel(schedule):

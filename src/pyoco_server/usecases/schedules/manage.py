@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from pyoco_server.domain.audit_trail import ChangeTarget
 from pyoco_server.domain.inputs import is_tag, nearest
@@ -131,8 +131,13 @@ class ManageSchedules:
             await self._attend(key)  # what is due follows the old definition
             raise WrongRevision(key)
 
+        active = stored.value.active
+        if definition.is_tracking and not stored.value.definition.is_tracking:
+            active = await self._attend.untracked(stored.value)
+
         def change(found: Schedule) -> Schedule:
-            return changed(found, definition, caller.api_key_id, now)
+            other = changed(found, definition, caller.api_key_id, now)
+            return found if other is found else replace(other, active=active)
 
         if change(stored.value) is stored.value:
             return stored.value
