@@ -120,6 +120,26 @@ async def test_delete_by_filter(world: RunningGateway) -> None:
     await until(lambda: counts(world), lambda now: sum(now.values()) == 1)
 
 
+async def test_the_audit_trail_names_what_an_operation_acted_on(world: RunningGateway) -> None:
+    await place(world, *(a_run(number, RunStatus.FAILED) for number in range(120)))
+    await carried_out(
+        world, action="delete", filter={"flow": "none", "updated_before": "2020-01-01T00:00:00Z"}
+    )
+    await carried_out(world, action="redrive", filter={"reason": "invalid_job"})
+    await carried_out(world, action="cancel", all=True)
+    await carried_out(world, action="retry", ids=RUNS[:120])
+    entries = (await world.client.get("/audit", params={"action": "bulk.start"})).json()["items"]
+    recorded = [{**entry["after"]} for entry in reversed(entries)]
+    assert [one.get("filter") for one in recorded] == [
+        {"flow": "none", "updated_before": 1577836800.0},
+        {"reason": "invalid_job"},
+        {},
+        None,
+    ]
+    assert recorded[-1]["ids"] == RUNS[:100]
+    assert recorded[-1]["total"] == 120
+
+
 async def test_a_filter_means_the_runs_that_match_when_it_starts(world: RunningGateway) -> None:
     await place(world, *(a_run(number) for number in range(5)))
     answer = await start(world, action="cancel", filter={"status": "PENDING"}, max_per_sec=20.0)
