@@ -187,6 +187,11 @@ async def test_what_is_refused(world: RunningGateway, body: dict[str, Any]) -> N
     assert (await world.client.get("/bulk")).json()["items"] == []
 
 
+async def test_what_is_wrong_is_named_in_words_of_ours(world: RunningGateway) -> None:
+    (problem,) = (await start(world, action="cancel")).json()["detail"]
+    assert problem["msg"].startswith("filter: it is empty")
+
+
 async def test_all_has_to_be_asked_for(world: RunningGateway) -> None:
     await place(world, a_run(0), a_run(1))
     found = await carried_out(world, action="cancel", filter={}, all=True)
