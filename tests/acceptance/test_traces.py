@@ -21,6 +21,13 @@ from support.waiting import PATIENCE_SEC, until_now
 
 pytest.importorskip("opentelemetry.sdk", reason="the extra `otel` is not installed")
 
+from opentelemetry.context import Context
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import Decision
+
+from pyoco_server.otel.exporting import Exporting
+
 FLOWS = f"{Path(__file__).parents[1]}/support/traced_flows.py:resolve"
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 SAMPLED_OUT = "00-0af7651916cd43dd8448eb211c80319d-b7ad6b7169203331-00"
@@ -194,6 +201,31 @@ def test_what_the_sender_does_not_sample_is_not_sampled_here(site: Site, traces:
     assert SAMPLED_OUT[3:35] not in {span.trace_id for span in traces.spans}
     assert len([span for span in traces.spans if span.name == "query"]) == 1
     assert [span.parent_id for span in traces.spans if span.name == "POST /runs"] == [""]
+
+
+def test_what_the_gateway_does_not_sample_is_sampled_by_nobody(
+    site: Site, traces: Collector, programs: Programs
+) -> None:
+    """Also not by a worker that would sample everything, and not by users' code."""
+    programs.environ.update(OTEL_TRACES_SAMPLER="parentbased_always_off")
+    with site.gateway() as gateway, site.worker(OTEL_TRACES_SAMPLER="parentbased_always_on") as worker:
+        worker.says("worker ready")
+        for flow in ("shop", "beside"):
+            assert ended(gateway, submitted(gateway, flow))["status"] == "COMPLETED"
+        ended(gateway, submitted(gateway, "shop", {"traceparent": PARENT}))
+        worker.ends_after(signal.SIGTERM)
+    assert {span.trace_id for span in traces.spans} == {PARENT[3:35]}
+    assert len(traces.named("pyoco.run")) == 1
+
+
+@pytest.mark.parametrize("sampler", ["parentbased_traceidratio", "traceidratio", "always_on", "always_off"])
+def test_it_is_decided_as_the_sdk_decides(sampler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.3")
+    tracer, sdk = Exporting(Resource({}), []), TracerProvider().sampler
+    for trace_id in (tracer.new_trace_id() for _ in range(200)):
+        decision = sdk.should_sample(Context(), int(trace_id, 16), "x").decision
+        assert tracer.is_sampled(None, trace_id, "x") is (decision is Decision.RECORD_AND_SAMPLE)
 
 
 def test_a_collector_that_is_away_delays_nothing_and_is_logged_once(site: Site, programs: Programs) -> None:

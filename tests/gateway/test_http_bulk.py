@@ -120,6 +120,26 @@ async def test_delete_by_filter(world: RunningGateway) -> None:
     await until(lambda: counts(world), lambda now: sum(now.values()) == 1)
 
 
+async def test_the_audit_trail_names_what_an_operation_acted_on(world: RunningGateway) -> None:
+    await place(world, *(a_run(number, RunStatus.FAILED) for number in range(120)))
+    await carried_out(
+        world, action="delete", filter={"flow": "none", "updated_before": "2020-01-01T00:00:00Z"}
+    )
+    await carried_out(world, action="redrive", filter={"reason": "invalid_job"})
+    await carried_out(world, action="cancel", all=True)
+    await carried_out(world, action="retry", ids=RUNS[:120])
+    entries = (await world.client.get("/audit", params={"action": "bulk.start"})).json()["items"]
+    recorded = [{**entry["after"]} for entry in reversed(entries)]
+    assert [one.get("filter") for one in recorded] == [
+        {"flow": "none", "updated_before": 1577836800.0},
+        {"reason": "invalid_job"},
+        {},
+        None,
+    ]
+    assert recorded[-1]["ids"] == RUNS[:100]
+    assert recorded[-1]["total"] == 120
+
+
 async def test_a_filter_means_the_runs_that_match_when_it_starts(world: RunningGateway) -> None:
     await place(world, *(a_run(number) for number in range(5)))
     answer = await start(world, action="cancel", filter={"status": "PENDING"}, max_per_sec=20.0)
@@ -165,6 +185,11 @@ async def test_what_is_refused(world: RunningGateway, body: dict[str, Any]) -> N
     answer = await start(world, **body)
     assert answer.status_code == 422, answer.text
     assert (await world.client.get("/bulk")).json()["items"] == []
+
+
+async def test_what_is_wrong_is_named_in_words_of_ours(world: RunningGateway) -> None:
+    (problem,) = (await start(world, action="cancel")).json()["detail"]
+    assert problem["msg"].startswith("filter: it is empty")
 
 
 async def test_all_has_to_be_asked_for(world: RunningGateway) -> None:

@@ -15,7 +15,7 @@ from pyoco_server.domain.runs.changes import Claim, Conclude, Expire, GiveUp, Re
 from pyoco_server.domain.runs.jobs import Job, job_of_next_try, pending
 from pyoco_server.domain.runs.model import FailureKind, Owner, RunRetry, RunSnapshot, RunStatus
 from pyoco_server.domain.runs.traces import place_of_job, spans_of_change
-from pyoco_server.domain.traces import MAX_TRACESTATE, SpanContext, Trace, read_traceparent
+from pyoco_server.domain.traces import DROPPED, MAX_TRACESTATE, SpanContext, Trace, read_traceparent
 from pyoco_server.logs import get_logger
 from support.builders import NOW, OWNER, a_job, a_snapshot
 from support.captured_logs import capture_logs
@@ -89,14 +89,69 @@ def test_a_job_is_below_the_span_that_submits_it_and_lines_name_that_span(tracer
     assert tracing.here() is None
 
 
-def test_a_span_that_is_not_sampled_is_carried_but_not_emitted(tracer: Recording) -> None:
-    with tracing.continuing(Trace(traceparent=f"{PARENT[:-2]}00")), tracing.span("POST", {}):
-        job = tracing.attempted(tracing.carrying(a_job()))
-    assert job.trace
-    assert job.trace.attempt
-    assert job.trace.attempt.endswith("-00")
+def test_what_the_sender_does_not_sample_is_carried_and_has_no_span(tracer: Recording) -> None:
+    with (
+        tracing.continuing(Trace(traceparent=f"{PARENT[:-2]}00")),
+        tracing.span("POST", {}),
+        capture_logs() as lines,
+    ):
+        carried = tracing.carrying(a_job())
+        job = tracing.attempted(carried)
+        get_logger("x").info("inside")
+    assert carried.trace
+    assert carried.trace.traceparent
+    assert carried.trace.traceparent.endswith("-00")
+    assert job is carried
+    assert tracing.fields_of(job)["trace_id"] == lines[0]["trace_id"] == TRACE_ID
     _, after = lived(job, Conclude(owner=OWNER, status=RunStatus.COMPLETED))
     assert after.status is RunStatus.COMPLETED
+    assert tracer.spans == []
+
+
+class Refusing(Recording):
+    """Samples no new trace, and is asked for nothing else than that."""
+
+    def __init__(self) -> None:
+        super().__init__(samples=False)
+
+    def new_span_id(self) -> str:
+        raise AssertionError("a trace that is not sampled has no spans")
+
+    emit = now = new_span_id  # type: ignore[assignment]
+
+
+def test_a_trace_that_begins_here_and_is_not_sampled_costs_one_decision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No ids, no spans, no fields of log lines, at the gateway and at every worker; also in what follows."""
+    monkeypatch.setattr(tracing, "active", Refusing())
+    with tracing.span("POST", {}) as request, tracing.span("pyoco.event", {}), capture_logs() as lines:
+        carried = tracing.carrying(a_job(retry=RunRetry(max_attempts=2)))
+        of_execution = tracing.here()
+        get_logger("x").info("inside")
+    assert not request.is_sampled
+    assert "trace_id" not in lines[0]
+    assert carried.trace == of_execution == DROPPED
+    received = codec.decode_job(codec.encode_job(carried))
+    job = tracing.attempted(received)
+    assert job is received
+    assert tracing.fields_of(job) == {}
+    failed = Conclude(owner=OWNER, status=RunStatus.FAILED, error="no", retry_at=NOW + 10)
+    claimed, waiting = lived(job, failed)
+    assert claimed.trace == job_of_next_try(job, waiting).trace == DROPPED
+
+
+def test_an_execution_of_such_a_trace_has_no_span_and_nor_have_its_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tracer = Recording()  # samples whatever it is asked for
+    monkeypatch.setattr(tracing, "active", tracer)
+    state = an_execution(trace=DROPPED)
+    tracing.emit([span_of_execution(replace(state, status=ExecutionStatus.COMPLETED))])
+    with tracing.below(place_of_execution(state), "pyoco.execution", None):
+        assert tracing.carrying(a_job()).trace == DROPPED
+    with tracing.continuing(DROPPED), tracing.span("pyoco.event", {}):
+        assert tracing.here() == DROPPED
     assert tracer.spans == []
 
 
@@ -236,16 +291,20 @@ def test_changes_that_end_nothing_have_no_span() -> None:
 # Executions
 
 
-def test_an_execution_has_the_same_span_wherever_it_is_continued() -> None:
-    state = Execution(
+def an_execution(trace: Trace) -> Execution:
+    return Execution(
         execution_id="e1",
         graph_id="g",
         graph_version=1,
         created_at=NOW,
         updated_at=NOW,
         version=1,
-        trace=Trace(traceparent=PARENT),
+        trace=trace,
     )
+
+
+def test_an_execution_has_the_same_span_wherever_it_is_continued() -> None:
+    state = an_execution(trace=Trace(traceparent=PARENT))
     ended = replace(
         state, status=ExecutionStatus.FAILED, failed_at=NOW + 9, error=Failure("no"), failed_node_id="n"
     )

@@ -21,6 +21,8 @@ CHUNK = 1000
 BATCH = 100
 """Items at a time; a divisor of a chunk's."""
 MAX_ERRORS = 100
+MAX_RECORDED = 100
+"""Ids in the audit record of an operation that was asked for by ids."""
 MAX_ERROR = 500
 """Characters of an item's error."""
 MAX_DURATION_SEC = 30 * 86_400.0
@@ -101,6 +103,8 @@ class BulkRecord(Struct, frozen=True, kw_only=True):
     tenant_id: str | None = None
     api_key_id: str | None = None
     origin: Origin | None = None
+    asked: dict[str, Any] | None = None
+    """What it acts on, for the audit trail: its filter, or the first of its ids."""
     holder: str | None = None
     """The gateway that carried out the last batch. None: no gateway has begun."""
 

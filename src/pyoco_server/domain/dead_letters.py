@@ -68,10 +68,6 @@ class LetterFilter(Struct, frozen=True, kw_only=True):
     flow: str | None = None
     since: float | None = None
 
-    @property
-    def is_empty(self) -> bool:
-        return (self.reason, self.tag, self.flow, self.since) == (None, None, None, None)
-
     def matches(self, stored: StoredLetter) -> bool:
         letter = stored.letter
         return (

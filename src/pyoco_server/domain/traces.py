@@ -39,25 +39,37 @@ class Trace(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The span above: of a request, an event or an execution. None: the trace begins here."""
     tracestate: str | None = None
     attempt: str | None = None
-    """The traceparent of the span of the run's newest attempt."""
+    """The traceparent of the span of the run's newest attempt. None if it is not sampled: it has no span."""
     earlier: str | None = None
     """The same of the attempt before it."""
     taken_at: float | None = None
     """When a worker first took the job of the current try."""
+    is_dropped: bool = False
+    """The trace began with a request that is not sampled: no span is made below, and nothing has an id."""
+
+
+DROPPED = Trace(is_dropped=True)
 
 
 def above(trace: Trace | None) -> Trace | None:
     """Without attempts."""
-    if trace is None or trace.traceparent is None:
+    if trace is None or trace.is_dropped:
+        return trace
+    if trace.traceparent is None:
         return None
     return Trace(traceparent=trace.traceparent, tracestate=trace.tracestate)
+
+
+def context_of_attempt(trace: Trace | None) -> SpanContext | None:
+    """The span that an attempt is in: its own, or the one above it if it has none."""
+    return None if trace is None else read_traceparent(trace.attempt or trace.traceparent)
 
 
 def claimed(known: Trace | None, ours: Trace | None, now: float, *, is_same_try: bool) -> Trace | None:
     """After a claim. `known`: as stored before; `ours`: of the job, with the claiming attempt."""
     base = known or ours
-    if base is None:
-        return None
+    if base is None or base.is_dropped:
+        return base
     taken_at = known.taken_at if known is not None and is_same_try else None
     return replace(
         base,
@@ -77,13 +89,14 @@ class Place(Struct, frozen=True):
     trace_id: str
     span_id: str
     parent: SpanContext | None
+    is_dropped: bool = False
 
 
 def derived_place(trace: Trace | None, root: str, key: str) -> Place:
     """`root`: what the trace is about if it begins here. `key`: what the span stands for."""
     parent = None if trace is None else read_traceparent(trace.traceparent)
     trace_id = _digest(root)[:32] if parent is None else parent.trace_id
-    return Place(trace_id, _digest(key)[-16:], parent)
+    return Place(trace_id, _digest(key)[-16:], parent, trace is not None and trace.is_dropped)
 
 
 def _digest(text: str) -> str:

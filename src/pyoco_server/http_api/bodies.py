@@ -314,7 +314,8 @@ def problems_of(error: ValidationError, model: type[BaseModel]) -> list[dict[str
         if problem["type"] == "extra_forbidden":
             *path, name = problem["loc"]
             problem["msg"] = unknown("field", str(name), _names(_model_at(model, path)))
-        problem["msg"] = problem["msg"].removeprefix("Value error, ")
+        elif problem["type"] == "value_error":
+            problem["msg"] = str(problem["ctx"]["error"])  # the library's text begins with "Value error"
     return problems
 
 

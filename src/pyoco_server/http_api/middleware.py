@@ -163,24 +163,29 @@ class TracedRequests:
         if tracing.active is None or scope["type"] != "http" or route_path(scope) in _UNTRACED:
             await self._app(scope, receive, send)
             return
-        sender = tracing.trace_of_headers(header_of(scope, b"traceparent"), header_of(scope, b"tracestate"))
+        above = header_of(scope, b"traceparent")
+        sender = above and tracing.trace_of_headers(above, header_of(scope, b"tracestate"))
         method = scope["method"] if scope["method"] in _METHODS else "_OTHER"
-        attributes = {
-            "http.request.method": method,
-            "url.path": scope["path"],
-            "url.scheme": scope["scheme"],
-        }
-        with tracing.span(method, attributes, kind="SERVER", above=sender) as span:
-
-            async def send_noting(message: Message) -> None:
-                if message["type"] == "http.response.start":
-                    _note_response(span, scope, message["status"])
-                await send(message)
-
-            await self._app(scope, receive, send_noting)
+        with tracing.span(method, {}, kind="SERVER", above=sender or None) as span:
+            await self._app(scope, receive, _noting(span, scope, send) if span.is_sampled else send)
 
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+def _noting(span: tracing.OpenSpan, scope: Scope, send: Send) -> Send:
+    span.attributes |= {
+        "http.request.method": span.name,
+        "url.path": scope["path"],
+        "url.scheme": scope["scheme"],
+    }
+
+    async def send_noting(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            _note_response(span, scope, message["status"])
+        await send(message)
+
+    return send_noting
 
 
 def _note_response(span: tracing.OpenSpan, scope: Scope, status: int) -> None:

@@ -75,6 +75,7 @@ class Trace(TypedDict):
 
     attempt: str | None
     earlier: str | None
+    is_dropped: bool
     taken_at: float | None
     traceparent: str | None
     tracestate: str | None

@@ -94,11 +94,11 @@ def open_executor() -> None:
 
 def task_spans(job: Job, describe: Describe) -> AbstractContextManager[Callable[[OnTask], OnTask]]:
     """Around a flow. It yields what adds spans to a callback for tasks."""
-    attempt = None if job.trace is None else job.trace.attempt
-    tasks = None if attempt is None else _tasks_module()
-    if attempt is None or tasks is None:
+    is_traced = job.trace is not None and (_loaded is not None or tracing.active is not None)
+    tasks = _tasks_module() if is_traced else None
+    if tasks is None:
         return nullcontext(_unchanged)
-    spans: AbstractContextManager[Callable[[OnTask], OnTask]] = tasks.TaskSpans(job, attempt, describe)
+    spans: AbstractContextManager[Callable[[OnTask], OnTask]] = tasks.around_flow(job, describe)
     return spans
 
 

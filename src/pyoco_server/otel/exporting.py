@@ -9,11 +9,11 @@ from importlib.metadata import entry_points, version
 from typing import Any
 
 from opentelemetry.context import Context
-from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
+from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Attributes, Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import IdGenerator
-from opentelemetry.sdk.trace.sampling import Decision
+from opentelemetry.sdk.trace.sampling import Decision, Sampler, TraceIdRatioBased
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import (
     Link,
@@ -34,9 +34,11 @@ log = get_logger(__name__)
 
 FLUSH_SEC = 3.0
 """Limit for the last export: a collector that is away must not delay a stop."""
-BATCH = 64
+BATCH = 128
 """Spans per request. To encode the 512 of the SDK takes the interpreter lock for 27 ms, and runs are late."""
 _SAMPLED, _DROPPED = TraceFlags(TraceFlags.SAMPLED), TraceFlags(TraceFlags.DEFAULT)
+_ANY_SAMPLED = OtelContext(1, 1, is_remote=False, trace_flags=_SAMPLED)
+"""Only sampled spans are emitted."""
 
 
 _FOLLOWING = {"", "parentbased_always_on", "parentbased_always_off", "parentbased_traceidratio"}
@@ -59,11 +61,11 @@ class Exporting:
     def __init__(self, resource: Resource, exporters: Sequence[SpanExporter]) -> None:
         provider = TracerProvider(resource=resource, shutdown_on_exit=False, id_generator=SystemIds())
         self._sampler = provider.sampler
+        self._threshold = _threshold(self._sampler)
         self._follows_parents = os.environ.get("OTEL_TRACES_SAMPLER", "").strip().lower() in _FOLLOWING
         self._ids = provider.id_generator
-        self._resource = provider.resource
-        self._processors = [_in_batches(Reported(exporter)) for exporter in exporters]
-        self._scopes: dict[str, InstrumentationScope] = {}
+        readable = Readable(provider.resource)
+        self._processors = [_in_batches(Reported(exporter, readable)) for exporter in exporters]
 
     def now(self) -> float:
         return time.time()
@@ -77,15 +79,17 @@ class Exporting:
     def is_sampled(self, parent: SpanContext | None, trace_id: str, name: str) -> bool:
         if parent is not None and self._follows_parents:
             return parent.is_sampled
+        if parent is None and self._threshold is not None:
+            return int(trace_id[16:], 16) < self._threshold
         above = Context() if parent is None else context_of(parent)
         decision = self._sampler.should_sample(above, int(trace_id, 16), name).decision
         return decision is Decision.RECORD_AND_SAMPLE
 
     def emit(self, span: Span) -> None:
         """Into the buffers of the exporters; a full one drops the oldest span."""
-        readable = self._readable(span)
+        ended = _Ended(span)
         for processor in self._processors:
-            processor.on_end(readable)
+            processor.on_end(ended)
 
     def stop(self) -> None:
         """Export what is buffered, in a thread that is left behind after `FLUSH_SEC`."""
@@ -100,7 +104,32 @@ class Exporting:
         if any(thread.is_alive() for thread in stopping):
             log.warning("not all traces were exported in time", action="traces.dropped")
 
-    def _readable(self, span: Span) -> ReadableSpan:
+
+def _threshold(sampler: Sampler) -> int | None:
+    """Of the sampler by ratio, which is asked for every request. None: ask the sampler itself."""
+    of_roots = getattr(sampler, "_root", sampler)
+    return of_roots.bound if isinstance(of_roots, TraceIdRatioBased) else None
+
+
+class _Ended(ReadableSpan):
+    """In a buffer: made into what an exporter reads by the thread that exports, many at a time."""
+
+    def __init__(self, span: Span) -> None:
+        self.span = span
+
+    @property
+    def context(self) -> OtelContext:
+        return _ANY_SAMPLED
+
+
+class Readable:
+    """Spans as exporters of OpenTelemetry read them."""
+
+    def __init__(self, resource: Resource) -> None:
+        self._resource = resource
+        self._scopes: dict[str, InstrumentationScope] = {}
+
+    def __call__(self, span: Span) -> ReadableSpan:
         state = TraceState.from_header([span.tracestate]) if span.tracestate else None
         own = SpanContext(span.trace_id, span.span_id, is_sampled=True)
         return ReadableSpan(
@@ -164,7 +193,21 @@ def _resource(service: str) -> Resource:
         ours[SERVICE_NAME] = service
     if SERVICE_VERSION not in found.attributes:
         ours[SERVICE_VERSION] = version("pyoco-server")
-    return found.merge(Resource(ours))
+    merged = found.merge(Resource(ours))
+    return _Hashed(merged.attributes, merged.schema_url)
+
+
+class _Hashed(Resource):
+    """The encoder asks for the hash with every span, and the SDK makes it of all attributes each time."""
+
+    def __init__(self, attributes: Attributes, schema_url: str | None) -> None:
+        super().__init__(attributes, schema_url)
+        self._hash = super().__hash__()
+
+    __eq__ = Resource.__eq__
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 def _names() -> list[str]:
@@ -191,13 +234,16 @@ def _protocol() -> str:
 
 
 class Reported(SpanExporter):
-    def __init__(self, exporter: SpanExporter) -> None:
+    def __init__(self, exporter: SpanExporter, readable: Readable) -> None:
         self._exporter = exporter
+        self._readable = readable
         self._is_failing = False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         try:
-            result = self._exporter.export(spans)
+            result = self._exporter.export(
+                [self._readable(one.span) for one in spans if isinstance(one, _Ended)]
+            )
         except Exception as error:  # noqa: BLE001 - the thread of the exporter must survive it
             _complaints.last, result = f"{type(error).__name__}: {error}", SpanExportResult.FAILURE
         has_failed = result is not SpanExportResult.SUCCESS

@@ -7,16 +7,18 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
+from msgspec.structs import replace
 from opentelemetry import context as contexts, trace as otel
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import SpanContext as OtelContext, Status, StatusCode
 
 from pyoco_server import tracing
 from pyoco_server.domain.runs.jobs import Job
-from pyoco_server.domain.traces import Span, SpanContext, SpanEvent, present, read_traceparent
+from pyoco_server.domain.traces import Span, SpanContext, SpanEvent, context_of_attempt, present
 from pyoco_server.otel import Describe, OnTask
 from pyoco_server.otel.exporting import SystemIds, context_of
 
@@ -29,9 +31,10 @@ class _Collector(SpanProcessor):
         self._ended: deque[Span] = deque(maxlen=MAX_COLLECTED)
 
     def on_end(self, span: ReadableSpan) -> None:
-        found = _as_value(span)
-        if found is None:
-            return
+        if span.context is not None and span.context.trace_flags.sampled:
+            self.add(_as_value(span, span.context))
+
+    def add(self, found: Span) -> None:
         if tracing.active is not None:  # a worker that runs flows in a thread
             tracing.active.emit(found)
         else:
@@ -46,8 +49,11 @@ class _Collector(SpanProcessor):
 
 _collector = _Collector()
 _provider = TracerProvider(shutdown_on_exit=False, id_generator=SystemIds())
+"""Of users' code, which may begin a trace: the sampler of the environment decides."""
 _provider.add_span_processor(_collector)
-_tracer = _provider.get_tracer("pyoco_server")
+_of_tasks = TracerProvider(ALWAYS_ON, shutdown_on_exit=False, id_generator=SystemIds())
+"""Made for sampled runs only, so there is nothing to decide; and `TaskSpans` passes them on itself."""
+_tracer = _of_tasks.get_tracer("pyoco_server")
 take = _collector.take
 
 
@@ -56,36 +62,52 @@ def collect_for_everybody() -> None:
         otel.set_tracer_provider(_provider)
 
 
-class TaskSpans:
-    """Of one run: a context manager that adds spans to a callback for tasks."""
+class _Dropped(otel.NonRecordingSpan):
+    """What users' code is in while a run is not sampled. Its ids are made if they are asked for, per run."""
 
-    def __init__(self, job: Job, attempt: str, describe: Describe) -> None:
-        found = read_traceparent(attempt)
-        self._run = Context() if found is None else context_of(found)
-        self._is_sampled = found is not None and found.is_sampled
+    def __init__(self) -> None:
+        super().__init__(otel.INVALID_SPAN_CONTEXT)
+        self._own: OtelContext | None = None
+
+    def renew(self) -> None:
+        self._own = None
+
+    def get_span_context(self) -> OtelContext:
+        if self._own is None:
+            self._own = OtelContext(_ids.generate_trace_id(), _ids.generate_span_id(), is_remote=True)
+        return self._own
+
+
+_ids = SystemIds()
+_dropped = _Dropped()
+_in_dropped = otel.set_span_in_context(_dropped, Context())
+
+
+def around_flow(job: Job, describe: Describe) -> "BelowRun":
+    found = context_of_attempt(job.trace)
+    if found is None:
+        _dropped.renew()
+        return BelowRun(_in_dropped)
+    if found.is_sampled and job.trace is not None and job.trace.attempt is not None:
+        return TaskSpans(context_of(found), job, describe)
+    return BelowRun(context_of(replace(found, is_sampled=False)))
+
+
+class BelowRun:
+    """Of a run that is not sampled: what a task makes, in any thread, begins no trace of its own."""
+
+    def __init__(self, run: Context) -> None:
+        self._run = run
         self._home = threading.get_ident()
-        self._attributes = present(run_id=job.run_id, flow=job.flow_name)
-        self._kept = frozenset(() if job.kept is None else job.kept.records)
-        self._describe = describe
-        self._open: dict[int, tuple[otel.Span, Any]] = {}
-        """By thread: each is in one task at a time."""
 
     def __enter__(self) -> Callable[[OnTask], OnTask]:
         self._token = contexts.attach(self._run)
         return self._around
 
     def __exit__(self, *_: object) -> None:
-        for span, _token in self._open.values():  # a task that ended its run by SystemExit
-            span.set_status(Status(StatusCode.ERROR, "the task did not return"))
-            span.end()
         contexts.detach(self._token)
 
     def _around(self, on_task: OnTask) -> OnTask:
-        return self._watched(on_task) if self._is_sampled else self._below_run(on_task)
-
-    def _below_run(self, on_task: OnTask) -> OnTask:
-        """Not sampled: what a task makes in another thread must not begin a trace of its own."""
-
         def entered(name: str | None) -> None:
             if threading.get_ident() != self._home and name is not None:
                 contexts.attach(self._run)  # the thread ends with the run
@@ -93,7 +115,25 @@ class TaskSpans:
 
         return entered
 
-    def _watched(self, on_task: OnTask) -> OnTask:
+
+class TaskSpans(BelowRun):
+    """Of one run: a context manager that adds spans to a callback for tasks."""
+
+    def __init__(self, run: Context, job: Job, describe: Describe) -> None:
+        super().__init__(run)
+        self._attributes = present(run_id=job.run_id, flow=job.flow_name)
+        self._kept = frozenset(() if job.kept is None else job.kept.records)
+        self._describe = describe
+        self._open: dict[int, tuple[otel.Span, str, Any]] = {}
+        """By thread: each is in one task at a time."""
+
+    def __exit__(self, *_: object) -> None:
+        for span, name, _token in self._open.values():  # a task that ended its run by SystemExit
+            span.set_status(Status(StatusCode.ERROR, "the task did not return"))
+            self._end(span, name)
+        super().__exit__()
+
+    def _around(self, on_task: OnTask) -> OnTask:
         def entered(name: str | None) -> None:
             if name is None:
                 on_task(None)
@@ -107,22 +147,28 @@ class TaskSpans:
     def _entered(self, name: str) -> None:
         if name in self._kept:
             return
-        span = _tracer.start_span(
-            "pyoco.task", self._run, attributes={**self._attributes, "pyoco.task": name}
-        )
+        span = _tracer.start_span("pyoco.task", self._run)
         token = contexts.attach(otel.set_span_in_context(span, self._run))
-        self._open[threading.get_ident()] = (span, token)
+        self._open[threading.get_ident()] = (span, name, token)
 
     def _left(self) -> None:
         found = self._open.pop(threading.get_ident(), None)
         if found is None:
             return
-        span, token = found
+        span, name, token = found
         contexts.detach(token)
         error = sys.exception()  # pyoco reports a failure while it handles the exception
         if error is not None and span.is_recording():
             self._failed(span, error)
+        self._end(span, name)
+
+    def _end(self, span: otel.Span, name: str) -> None:
+        """Attributes of ours are added last: the SDK would check and copy each of them."""
         span.end()
+        if isinstance(span, ReadableSpan):
+            value = _as_value(span, span.get_span_context())
+            value.attributes.update(self._attributes, **{"pyoco.task": name})
+            _collector.add(value)
 
     def _failed(self, span: otel.Span, error: BaseException) -> None:
         raised = self._describe(error)
@@ -137,10 +183,7 @@ class TaskSpans:
         span.set_status(Status(StatusCode.ERROR, raised.exc_message))
 
 
-def _as_value(span: ReadableSpan) -> Span | None:
-    context = span.context
-    if context is None or not context.trace_flags.sampled:
-        return None
+def _as_value(span: ReadableSpan, context: OtelContext) -> Span:
     return Span(
         name=span.name,
         trace_id=f"{context.trace_id:032x}",
@@ -151,7 +194,7 @@ def _as_value(span: ReadableSpan) -> Span | None:
         kind=span.kind.name,
         start_ns=span.start_time or 0,
         end_ns=span.end_time or 0,
-        attributes=dict(span.attributes or {}),
+        attributes=cast("dict[str, Any]", span.attributes).copy(),  # not dict(): item by item, in Python
         links=tuple(_plain(link.context).traceparent for link in span.links),
         events=tuple(
             SpanEvent(event.name, event.timestamp, dict(event.attributes or {})) for event in span.events

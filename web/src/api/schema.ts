@@ -2453,6 +2453,8 @@ export interface components {
             earlier: string | null;
             /** @default null */
             taken_at: number | null;
+            /** @default false */
+            is_dropped: boolean;
         };
         /**
          * RunProgress

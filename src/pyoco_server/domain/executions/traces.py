@@ -19,6 +19,7 @@ def span_of_execution(state: Execution) -> Span:
         trace_id=place.trace_id,
         span_id=place.span_id,
         parent=place.parent,
+        is_sampled=False if place.is_dropped else None,
         tracestate=tracestate_of(state.trace),
         start_ns=nanoseconds(state.created_at),
         end_ns=nanoseconds(ended_at),

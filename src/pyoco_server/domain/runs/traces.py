@@ -5,6 +5,7 @@ span of an attempt whose worker died is emitted by whoever takes the run over.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -29,27 +30,31 @@ def place_of_job(run_id: str, try_number: int, trace: Trace | None) -> Place:
     return derived_place(trace, f"run:{run_id}", f"job:{run_id}:{try_number}")
 
 
+def ends_a_span(before: RunSnapshot, after: RunSnapshot) -> bool:
+    return not before.status.is_terminal and (after.status.is_terminal or not _is_same_attempt(before, after))
+
+
 def spans_of_change(before: RunSnapshot, after: RunSnapshot) -> Iterator[Span]:
     """The spans that end with this change."""
-    if before.status.is_terminal or (_is_same_attempt(before, after) and not after.status.is_terminal):
+    if not ends_a_span(before, after):
         return
     attempt = read_traceparent(before.trace.attempt) if before.trace else None
-    if attempt is not None and not attempt.is_sampled:
-        return
     place = place_of_job(before.run_id, before.try_number, before.trace)
+    attributes = _attributes(before)
     if attempt is not None and before.start_time is not None:
-        yield _run_span(
-            before, after, attempt, SpanContext(place.trace_id, place.span_id, attempt.is_sampled)
-        )
+        job = SpanContext(place.trace_id, place.span_id, attempt.is_sampled)
+        yield _run_span(before, after, attempt, job, attributes)
     if after.status.is_terminal or (before.owner is not None and after.owner is None):
-        yield _job_span(before, after, place, None if attempt is None else attempt.is_sampled)
+        yield _job_span(before, after, place, None if attempt is None else attempt.is_sampled, attributes)
 
 
 def _is_same_attempt(before: RunSnapshot, after: RunSnapshot) -> bool:
     return before.worker_id is None or before.owner == after.owner
 
 
-def _run_span(before: RunSnapshot, after: RunSnapshot, attempt: SpanContext, job: SpanContext) -> Span:
+def _run_span(
+    before: RunSnapshot, after: RunSnapshot, attempt: SpanContext, job: SpanContext, of_run: dict[str, Any]
+) -> Span:
     is_taken_over = after.owner is not None and after.owner != before.owner
     start = before.start_time or 0.0
     end = before.heartbeat_at if is_taken_over else after.updated_at
@@ -64,7 +69,7 @@ def _run_span(before: RunSnapshot, after: RunSnapshot, attempt: SpanContext, job
         start_ns=nanoseconds(start),
         end_ns=nanoseconds(max(start, end)),
         links=(before.trace.earlier,) if before.trace and before.trace.earlier else (),
-        attributes=_attributes(before)
+        attributes=of_run
         | present(
             worker_id=before.worker_id,
             attempt=before.attempt,
@@ -76,7 +81,13 @@ def _run_span(before: RunSnapshot, after: RunSnapshot, attempt: SpanContext, job
     return _with_failure(span, _failure(after))
 
 
-def _job_span(before: RunSnapshot, after: RunSnapshot, place: Place, is_sampled: bool | None) -> Span:  # noqa: FBT001
+def _job_span(
+    before: RunSnapshot,
+    after: RunSnapshot,
+    place: Place,
+    is_sampled: bool | None,  # noqa: FBT001
+    of_run: dict[str, Any],
+) -> Span:
     """From the time when the try could start until a worker took it, or to its end if none did."""
     taken_at = before.trace.taken_at if before.trace and before.owner else None
     end = (before.start_time or after.updated_at) if taken_at is None else taken_at
@@ -90,12 +101,12 @@ def _job_span(before: RunSnapshot, after: RunSnapshot, place: Place, is_sampled:
         tracestate=tracestate_of(before.trace),
         start_ns=nanoseconds(start),
         end_ns=nanoseconds(end),
-        attributes=_attributes(before),
+        attributes=of_run,
     )
     return span if before.owner is not None else _with_failure(span, after.failure)
 
 
-def _attributes(run: RunSnapshot) -> dict[str, object]:
+def _attributes(run: RunSnapshot) -> dict[str, Any]:
     return present(
         run_id=run.run_id,
         flow=run.flow_name,

@@ -2,13 +2,16 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from msgspec import Struct
 from msgspec.json import decode
+from msgspec.structs import asdict
 
 from pyoco_server.domain.audit_trail import ChangeTarget
 from pyoco_server.domain.bulk import (
     MAX_DURATION_SEC,
+    MAX_RECORDED,
     BulkAction,
     BulkChunk,
     BulkPreview,
@@ -46,6 +49,17 @@ class BulkRequest(Struct, frozen=True, kw_only=True):
     runs: RunFilter = RunFilter()
     letters: LetterFilter = LetterFilter()
     max_per_sec: float | None = None
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        if self.ids is not None:
+            return {"ids": self.ids[:MAX_RECORDED]}
+        wanted = asdict(self.letters if self.action is BulkAction.REDRIVE else self.runs)
+        return {
+            "filter": {
+                name: value for name, value in wanted.items() if value is not None and name != "tenant_id"
+            }
+        }
 
 
 class BulkItems:
@@ -128,6 +142,7 @@ class StartBulk:
                 tenant_id=caller.tenant_id,
                 api_key_id=caller.api_key_id,
                 origin=caller.origin,
+                asked=wanted.asked,
             )
         )
         await self._store_chunks(record.id, ids)
@@ -166,7 +181,12 @@ def _check_duration(total: int, max_per_sec: float | None) -> None:
 
 async def record_start(trail: AuditTrail, record: BulkRecord) -> None:
     """Once, whoever records it: its id follows from the operation's."""
-    after = {"action": record.action, "total": record.total, "max_per_sec": record.max_per_sec}
+    after = {
+        "action": record.action,
+        **(record.asked or {}),
+        "total": record.total,
+        "max_per_sec": record.max_per_sec,
+    }
     await trail.record(
         author_of(record),
         "bulk.start",
