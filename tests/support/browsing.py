@@ -28,6 +28,14 @@ FLAGS = [
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
 
+LISTS = (
+    *("overview", "runs", "executions", "waits", "flows", "graphs", "schedules", "queues", "dead-letters"),
+    *("bulk", "limits", "wheels", "alerts", "alerts/channels", "alerts/deliveries", "secrets"),
+    *("secrets/variables", "api-keys", "audit", "about", "events", "events/queue", "events/templates"),
+    *("events/actions", "events/sources", "events/notifications"),
+)
+"""The pages of the dashboard that need nothing to be shown."""
+
 # Counts what the page's own policy stopped, in a place where no script of the page looks.
 _WATCH_POLICY = """
 window.__violations = [];

@@ -289,6 +289,16 @@ def test_200_tasks_can_be_read(browser: Browser, site: Site) -> None:
         )
         assert cut == 0, "with whole names"
         keep(page, "many-graph")
+        small = page.locator(".mini-map")
+        box = small.bounding_box()
+        assert box is not None
+        page.mouse.click(box["x"] + box["width"] - 8, box["y"] + box["height"] - 8)
+        until_true(
+            page,
+            "(() => { const f = document.querySelector('.graph-frame');"
+            "return f.scrollTop + f.clientHeight > f.scrollHeight - 40 })()",
+        )
+        page.get_by_role("button", name="Fit").click()
         page.get_by_role("button", name="Timeline").click()
         expect(page.locator(".timeline-row")).to_have_count(200)
         keep(page, "many-timeline")

@@ -127,6 +127,7 @@ def test_an_execution_waits_is_answered_in_the_inbox_and_completes_live(browser:
         expect(mine.locator(".deadline")).to_contain_text(re.compile(r"\d+m \d\ds left"))
         mine.get_by_role("button", name="Answer").click()
         expect(mine.get_by_label("Wait key")).to_have_value("2026-11")
+        mine.get_by_label("Comment").fill("checked twice")
         keep(inbox, "waits")
         mine.get_by_role("button", name="Yes").click()
         expect(mine).to_have_count(0)
@@ -138,6 +139,8 @@ def test_an_execution_waits_is_answered_in_the_inbox_and_completes_live(browser:
         expect(page.locator(".graph-edge.is-taken")).to_have_count(7)
         expect(page.locator(".graph-edge.is-untaken")).to_have_count(2)
         keep(page, "execution-completed")
+        graph.get_by_role("button", name=re.compile("^approve.*Succeeded")).click()
+        expect(page.get_by_role("region", name="approve")).to_contain_text("checked twice")
 
 
 def test_a_node_shows_what_went_in_and_out_and_leads_to_its_run(browser: Browser, site: Site) -> None:

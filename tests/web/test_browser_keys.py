@@ -7,27 +7,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from support.browsing import Site, keep, name_of, overhang, page_of, serious_barriers
+from support.browsing import LISTS, Site, keep, name_of, overhang, page_of, serious_barriers
 
 QUESTION: dict[str, Any] = {"nodes": {"ask": {"type": "wait", "prompt": "Close the month?"}}}
 WIDTHS = (375, 900, 1440)
-LISTS = [
-    *(
-        "overview",
-        "runs",
-        "executions",
-        "waits",
-        "flows",
-        "graphs",
-        "schedules",
-        "queues",
-        "dead-letters",
-        "bulk",
-    ),
-    *("limits", "wheels", "alerts", "alerts/channels", "alerts/deliveries", "secrets"),
-    *("secrets/variables", "api-keys", "audit", "about", "events", "events/queue", "events/templates"),
-    *("events/actions", "events/sources", "events/notifications"),
-]
 
 
 def asked(site: Site) -> str:

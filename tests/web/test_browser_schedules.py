@@ -94,6 +94,7 @@ def test_the_list_has_words_zones_and_the_next_and_last_tick(browser: Browser, s
         title = nightly.locator(".cell-next .row-reason time").get_attribute("title")
         assert title.startswith("Your time: ")
         assert title.endswith(f"({own})")
+        expect(nightly.get_by_role("img", name="1 in the next 24 hours")).to_be_visible()
         expect(nightly.locator(".cell-last .status")).to_have_attribute("data-state", "STARTED")
         expect(schedule_row(page, "odd-hours")).to_contain_text("*/7 9-17 * * 1-5")
         paused = schedule_row(page, "stock-sync")

@@ -5,7 +5,7 @@ import { fill } from "../src/i18n";
 import en from "../src/i18n/en.json";
 import ja from "../src/i18n/ja.json";
 import { laidOver, type Pages, withNext } from "../src/live/paged";
-import { aimOf, definitionOf, isLate, keyOf, reasonOf, standing } from "../src/schedules/schedule";
+import { aimOf, dayPath, definitionOf, isLate, keyOf, reasonOf, standing } from "../src/schedules/schedule";
 import { whenOf } from "../src/schedules/when";
 
 function words(schedule: { cron?: string; every_sec?: number }, language: "en" | "ja" = "en"): string | null {
@@ -162,5 +162,12 @@ describe("ticks", () => {
     expect(laidOver(known, page([], null), keyOf)).toEqual({ rows: [], cursor: null, isLoaded: true });
     const more = withNext(known, page([1, 0], null), keyOf);
     expect([due(more), more.cursor]).toEqual([[4, 3, 2, 1, 0], null]);
+  });
+});
+
+describe("the next day", () => {
+  it("has a mark per tick, and one for those that would lie on each other", () => {
+    expect(dayPath([1000, 1000 + 43_200, 1000 + 43_201], 1000)).toBe("M0 2V14M120 2V14");
+    expect(dayPath([], 0)).toBe("");
   });
 });

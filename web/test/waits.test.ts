@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
-import type { ExecutionEvent } from "../src/api/client";
+import type { ExecutionEvent, Wait } from "../src/api/client";
 import type { Definition } from "../src/executions/graphs/definition";
-import { badge, fieldsRead, skeleton, yesOrNo } from "../src/executions/waits/answer";
+import { badge, fieldsRead, groupsOf, skeleton, withComment, yesOrNo } from "../src/executions/waits/answer";
 import { answerIn } from "../src/executions/waits/refusal";
 import { countdown } from "../src/format";
 
@@ -73,5 +73,34 @@ describe("a refused answer", () => {
 
   it("has no answer where the node ended otherwise", () => {
     expect(answerIn([event("NODE_FAILED", "ask", null, null)], "ask")).toBeNull();
+  });
+});
+
+describe("the inbox", () => {
+  const wait = (node_id: string, waiting_at: number, deadline: number | null) =>
+    ({ node_id, waiting_at, deadline }) as unknown as Wait;
+
+  it("is grouped by deadlines, the next first; without one the oldest first", () => {
+    const day = 86_400;
+    const waits = [
+      wait("n2", 5, null),
+      wait("n1", 4, null),
+      wait("far", 1, 9 * day),
+      wait("b", 1, 70),
+      wait("a", 2, 60),
+    ];
+    const groups = groupsOf([...waits, wait("late", 1, 40)], 50);
+    expect(groups.map(({ group, waits: some }) => [group, some.map((one) => one.node_id)])).toEqual([
+      ["overdue", ["late"]],
+      ["soon", ["a", "b"]],
+      ["later", ["far"]],
+      ["none", ["n1", "n2"]],
+    ]);
+  });
+
+  it("takes a comment where the answer has a place for it", () => {
+    expect(withComment({ ok: true }, " fine ")).toEqual({ ok: true, comment: "fine" });
+    expect(withComment({ ok: true }, " ")).toEqual({ ok: true });
+    expect(withComment(true, "fine")).toBe(true);
   });
 });

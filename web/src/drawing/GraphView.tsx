@@ -4,6 +4,7 @@ import { t } from "../i18n";
 import { Glyph, type IconName } from "../ui/icons";
 import { type AnyState, StatusIcon, toneOf } from "../ui/Status";
 import { fitting, type GraphEdge, type GraphFrame, type GraphNode, type PlacedNode, place } from "./layout";
+import { MAPPED_ABOVE, MiniMap } from "./MiniMap";
 
 export interface StateNode extends GraphNode {
   /** None: a plan, and nothing of it has happened. */
@@ -173,6 +174,7 @@ export function GraphView({
           })}
         </svg>
       </div>
+      {nodes.length > MAPPED_ABOVE && <MiniMap placed={placed} states={states} frame={frame} scale={scale} />}
     </div>
   );
 }

@@ -102,6 +102,9 @@ function WorkerTable({ workers, onHide }: { workers: readonly Worker[]; onHide: 
             <th scope="col">{t("workers.column.state")}</th>
             <th scope="col">{t("workers.column.worker")}</th>
             <th scope="col">{t("workers.column.current")}</th>
+            <th scope="col" class="num">
+              {t("workers.column.slots")}
+            </th>
             <th scope="col">{t("workers.column.last")}</th>
             <th scope="col">{t("workers.column.heartbeat")}</th>
             <th scope="col">{t("workers.column.tags")}</th>
@@ -135,6 +138,9 @@ function WorkerRow({ worker, onHide }: { worker: Worker; onHide: () => void }) {
       </td>
       <td data-label={t("workers.column.current")}>
         <RunLink id={worker.current_run_id} />
+      </td>
+      <td class="num" data-label={t("workers.column.slots")}>
+        {worker.slots ?? <span class="dim">–</span>}
       </td>
       <td data-label={t("workers.column.last")}>
         <span class="last-run">

@@ -8,6 +8,7 @@ import { Deadline } from "../ui/Deadline";
 import { More } from "../ui/lists";
 import { Status, toneOf } from "../ui/Status";
 import { Age, Command, Empty, Problem, ZonedTime } from "../ui/texts";
+import { DayScale, DayStrip, useDay } from "./DayStrip";
 import { Started, When } from "./parts";
 import { aimOf, standing } from "./schedule";
 
@@ -40,6 +41,7 @@ export function SchedulesPage() {
 }
 
 function ScheduleTable({ rows }: { rows: readonly Schedule[] }) {
+  const day = useDay(rows);
   return (
     <div class="table-frame">
       <table class="schedules stack">
@@ -49,12 +51,15 @@ function ScheduleTable({ rows }: { rows: readonly Schedule[] }) {
             <th scope="col">{t("schedules.column.schedule")}</th>
             <th scope="col">{t("schedules.column.when")}</th>
             <th scope="col">{t("schedules.column.next")}</th>
+            <th scope="col" class="cell-day">
+              <DayScale />
+            </th>
             <th scope="col">{t("schedules.column.last")}</th>
           </tr>
         </thead>
         <tbody>
           {rows.map((schedule) => (
-            <Row key={schedule.id} schedule={schedule} />
+            <Row key={schedule.id} schedule={schedule} ticks={day.get(schedule.id)} />
           ))}
         </tbody>
       </table>
@@ -62,7 +67,7 @@ function ScheduleTable({ rows }: { rows: readonly Schedule[] }) {
   );
 }
 
-function Row({ schedule }: { schedule: Schedule }) {
+function Row({ schedule, ticks }: { schedule: Schedule; ticks: readonly number[] | undefined }) {
   const state = standing(schedule);
   const aim = aimOf(schedule);
   const last = schedule.last_tick;
@@ -97,6 +102,9 @@ function Row({ schedule }: { schedule: Schedule }) {
             </span>
           </>
         )}
+      </td>
+      <td class="cell-day" data-label={t("schedules.column.day")}>
+        {ticks && !schedule.paused && <DayStrip ticks={ticks} />}
       </td>
       <td class="cell-last" data-label={t("schedules.column.last")}>
         {last === null ? (

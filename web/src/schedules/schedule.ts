@@ -58,3 +58,9 @@ const LATE_SEC = 5;
 export function isLate(tick: Pick<Tick, "late_sec" | "status">): boolean {
   return tick.status === "STARTED" && tick.late_sec > LATE_SEC;
 }
+
+/** One mark per tick on a day that is 240 units long. Ticks that would lie on each other are one. */
+export function dayPath(due: readonly number[], from: number): string {
+  const places = due.map((at) => Math.round(((at - from) / 86_400) * 480) / 2);
+  return [...new Set(places)].map((x) => `M${x} 2V14`).join("");
+}

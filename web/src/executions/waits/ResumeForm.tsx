@@ -8,7 +8,7 @@ import { toast } from "../../ui/toasts";
 import { useSending } from "../../ui/useSending";
 import { readJson } from "../commands";
 import type { Definition } from "../graphs/definition";
-import { fieldsRead, skeleton, yesOrNo } from "./answer";
+import { fieldsRead, skeleton, withComment, yesOrNo } from "./answer";
 import { refreshInbox } from "./inbox";
 import { givenAnswer } from "./refusal";
 
@@ -31,6 +31,7 @@ export function ResumeForm({
   const isSimple = fields.length <= 1 && wait.resume_data == null;
   const [isJson, setJson] = useState(!isSimple);
   const [text, setText] = useState<string | null>(null);
+  const [comment, setComment] = useState("");
   const { error, isBusy, send } = useSending();
   const keyId = useId();
 
@@ -79,6 +80,12 @@ export function ResumeForm({
           <input id={keyId} class="mono" readOnly value={visible(wait.wait_key)} />
         </label>
       )}
+      {!isJson && fields[0] !== "" && (
+        <label>
+          <span>{t("resume.comment")}</span>
+          <input maxLength={2000} value={comment} onInput={(event) => setComment(event.currentTarget.value)} />
+        </label>
+      )}
       {isJson && (
         <label>
           <span>{t("resume.data")}</span>
@@ -113,8 +120,8 @@ export function ResumeForm({
               type="button"
               class={`button ${isYes ? "primary" : ""}`}
               disabled={isBusy}
-              title={JSON.stringify(yesOrNo(fields, isYes))}
-              onClick={() => send(() => resume(yesOrNo(fields, isYes)))}
+              title={JSON.stringify(withComment(yesOrNo(fields, isYes), comment))}
+              onClick={() => send(() => resume(withComment(yesOrNo(fields, isYes), comment)))}
             >
               {isYes ? t("resume.yes") : t("resume.no")}
             </button>

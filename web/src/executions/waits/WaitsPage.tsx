@@ -1,5 +1,6 @@
 import { useEffect, useState } from "preact/hooks";
 import { get, type Wait } from "../../api/client";
+import { now } from "../../app/clock";
 import { client } from "../../app/commands";
 import { link } from "../../app/router";
 import { visible } from "../../format";
@@ -8,7 +9,7 @@ import { Deadline } from "../../ui/Deadline";
 import { Glyph } from "../../ui/icons";
 import { Age, Command, Empty, Plain, Problem } from "../../ui/texts";
 import { type Definition, definitionOf } from "../graphs/definition";
-import { badge } from "./answer";
+import { badge, groupsOf } from "./answer";
 import { inbox, inboxError } from "./inbox";
 import { ResumeForm } from "./ResumeForm";
 
@@ -33,15 +34,21 @@ export function WaitsPage() {
           <Command text={client("waits")} />
         </Empty>
       )}
-      {found && found.items.length > 0 && (
-        <ol class="waits">
-          {found.items.map((wait) => (
-            <li key={`${wait.execution_id}/${wait.node_id}`}>
-              <WaitCard wait={wait} />
-            </li>
-          ))}
-        </ol>
-      )}
+      {found &&
+        groupsOf(found.items, now.value).map(({ group, waits }) => (
+          <section key={group} class="wait-group" aria-labelledby={`waits-${group}`}>
+            <h2 id={`waits-${group}`}>
+              {t(`waits.group.${group}`)} <span class="count dim">{waits.length}</span>
+            </h2>
+            <ol class="waits">
+              {waits.map((wait) => (
+                <li key={`${wait.execution_id}/${wait.node_id}`}>
+                  <WaitCard wait={wait} />
+                </li>
+              ))}
+            </ol>
+          </section>
+        ))}
       {found?.cursor && <p class="dim list-end">{t("waits.more", { n: found.items.length })}</p>}
     </>
   );
@@ -56,7 +63,7 @@ function WaitCard({ wait }: { wait: Wait }) {
           <Glyph name="waiting" size={20} />
         </span>
         <div class="wait-text">
-          <h2>{wait.prompt ? <Plain text={wait.prompt} /> : <span class="dim">{t("waits.noPrompt")}</span>}</h2>
+          <h3>{wait.prompt ? <Plain text={wait.prompt} /> : <span class="dim">{t("waits.noPrompt")}</span>}</h3>
           <p class="wait-facts">
             <a href={link(["executions", wait.execution_id], { node: wait.node_id })}>
               <bdi>{visible(wait.graph_id)}</bdi> <Glyph name="chevron" size={11} /> <bdi>{visible(wait.node_id)}</bdi>
