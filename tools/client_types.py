@@ -31,7 +31,7 @@ from pyoco_server.domain.stats.series import Stats
 
 RETURNED: tuple[type[Struct], ...] = (
     *(answers.Run, answers.RunSummary, answers.RunPage, answers.Submitted, answers.BatchResult),
-    *(answers.RunTasks, answers.RunLogs, answers.RunChange, Diagnosis, *FLOW_ANSWERS),
+    *(answers.RunTasks, answers.RunArtifacts, answers.RunLogs, answers.RunChange, Diagnosis, *FLOW_ANSWERS),
     *(answers.GraphRecord, answers.GraphSummary, answers.GraphPage, answers.GraphPreview),
     *(answers.Worker, answers.WorkerPatched, answers.WheelFile, answers.WheelDeleted, answers.WheelEvent),
     *(answers.Health, Queue, QueueList, AuditPage, *API_KEY_ANSWERS),

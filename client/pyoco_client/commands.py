@@ -451,6 +451,17 @@ def value(client: PyocoHttpClient, given: Namespace) -> None:
         client.download_value(given.reference, given.file)
 
 
+def artifacts(client: PyocoHttpClient, given: Namespace) -> None:
+    """List the artifacts of a run, or save one."""
+    if given.name is not None:
+        print(client.download_artifact(given.run_id, given.name, given.file or Path(given.name)))
+    elif given.file is not None:
+        raise InvalidInput("--file: give the name of an artifact")
+    else:
+        columns = Columns(("name",), ("name", "size", "type", "task"), "items")
+        show(client.list_artifacts(given.run_id), columns, given)
+
+
 # Events
 
 

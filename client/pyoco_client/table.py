@@ -12,6 +12,7 @@ from pyoco_client.commands import (
     Option,
     action_fields,
     apply,
+    artifacts,
     called,
     create,
     event_fields,
@@ -337,6 +338,15 @@ COMMANDS = {
         (
             place("reference", "The text of its `$ref`: sha256:…"),
             Option("file", "Save it in this file instead.", Path),
+        ),
+    ),
+    "artifacts": Command(
+        artifacts,
+        (
+            RUN_ID,
+            place("name", "Name of the artifact to save; without, all are listed.", is_required=False),
+            Option("file", "Save it in this file. Default: its name, here.", Path),
+            *OUTPUT,
         ),
     ),
     "metrics": Command(metrics, (Option("worker", "Print those of this worker, as of its last heartbeat."),)),

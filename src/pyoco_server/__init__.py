@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pyoco_server.config import NatsBackendConfig
     from pyoco_server.http_client import AsyncPyocoHttpClient, PyocoHttpClient
     from pyoco_server.logs import configure_logging
-    from pyoco_server.task_helpers import current_run, log, progress, submit
+    from pyoco_server.task_helpers import artifact, current_run, log, progress, submit
     from pyoco_server.wiring import ensure_resources
     from pyoco_server.wiring.worker import PyocoNatsClient
     from pyoco_server.worker import PyocoNatsWorker
@@ -21,6 +21,7 @@ __all__ = [
     "PyocoHttpClient",
     "PyocoNatsClient",
     "PyocoNatsWorker",
+    "artifact",
     "configure_logging",
     "current_run",
     "ensure_resources",
@@ -36,6 +37,7 @@ _MODULES = {
     "PyocoHttpClient": "http_client",
     "PyocoNatsClient": "wiring.worker",
     "PyocoNatsWorker": "worker",
+    "artifact": "task_helpers",
     "configure_logging": "logs",
     "current_run": "task_helpers",
     "ensure_resources": "wiring",

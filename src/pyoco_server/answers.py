@@ -10,6 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from pyoco_server.domain.alerts.deliveries import ALERT_DELIVERY_ANSWERS
 from pyoco_server.domain.alerts.model import ALERT_ANSWERS
+from pyoco_server.domain.artifacts import RunArtifact
 from pyoco_server.domain.audit_trail import AUDIT_ANSWERS
 from pyoco_server.domain.auth import API_KEY_ANSWERS
 from pyoco_server.domain.bulk import BULK_ANSWERS
@@ -39,7 +40,15 @@ from pyoco_server.domain.secrets.model import SECRET_ANSWERS
 from pyoco_server.domain.stats.series import STATS_ANSWERS
 from pyoco_server.domain.wheels import Actor as WheelActor, WheelEvent
 
-__all__ = ["GraphPreview", "GraphRecord", "GraphSummary", "LogLine", "RunSummary", "WheelEvent"]
+__all__ = [
+    "GraphPreview",
+    "GraphRecord",
+    "GraphSummary",
+    "LogLine",
+    "RunArtifact",
+    "RunSummary",
+    "WheelEvent",
+]
 """Types of the domain that are answers as they are."""
 
 
@@ -172,6 +181,11 @@ class RunTasks(Struct):
     task_records: dict[str, TaskRecord] | None
     task_records_truncated: bool
     task_dependencies: dict[str, tuple[str, ...]] | None
+
+
+class RunArtifacts(Struct):
+    run_id: str
+    items: tuple[RunArtifact, ...]
 
 
 class RunLogs(Struct):

@@ -156,6 +156,8 @@ class NatsBackendConfig:
     values_object_store_bucket: Name = "pyoco_values"
     value_max_bytes: Annotated[int, Meta(ge=65_536)] = 67_108_864
     values_sweep_sec: Seconds = 300.0
+    artifacts_max_bytes_per_run: Bytes = 1_073_741_824
+    artifacts_max_bytes_per_tenant: Bytes = 107_374_182_400
 
     # Modules (empty: all) and environment variables (empty: none) of a worker that a flow.yaml may use
     worker_allowed_modules: Modules = ""
@@ -201,7 +203,6 @@ class NatsBackendConfig:
     workflow_event_max_receipts: Count = 1000
     workflow_event_receipt_ttl_days: Days = 90
     workflow_event_resume_ttl_days: Days = 7
-    """Retention of resume events whose node is not waiting yet."""
     workflow_event_max_resumes: Count = 1000
     workflow_event_import_dir: str = "artifacts/mfcloud-expense-receipt-reconcile/_workflow_events"
     """Directory with the files of an earlier workflow server, imported at the first start; empty: none."""
@@ -213,9 +214,7 @@ class NatsBackendConfig:
     workflow_event_retry_worker_poll_seconds: Seconds = 30.0
     google_chat_webhook_url: str = _secret()
     google_chat_base_url: str = ""
-    """URL of a test server in place of Google Chat; on this machine only."""
     audit_log_path: str = "reports/audit_log.jsonl"
-    """File that also receives the audit records, one per line; empty: none."""
 
     # Dashboard and .env
     dashboard_lang: Literal["auto", "ja", "en"] = "auto"

@@ -4,12 +4,15 @@ Without a server, as in a test of a flow, they do nothing harmful. This module i
 so that the import costs a flow next to nothing.
 """
 
+import errno
 import logging
 import math
 import os
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from os import PathLike
+from stat import S_ISREG
 from typing import Any, Protocol
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
@@ -61,6 +64,7 @@ class TaskHost(Protocol):
     def advance(self, value: float | None, message: str | None) -> None: ...
     def log(self, text: str, level: str, fields: Mapping[str, Any]) -> None: ...
     def submit(self, flow_name: str, params: Mapping[str, Any], key: str | None, **options: Any) -> str: ...
+    def save(self, name: str, content: bytes | str, media_type: str) -> None: ...
 
 
 entered: ContextVar[TaskHost | None] = ContextVar("pyoco_task_host", default=None)
@@ -129,6 +133,42 @@ def submit(  # noqa: PLR0913 - the options of a run
         "timeout_sec": timeout_sec,
     }
     return host.submit(flow_name, params or {}, key, **options)
+
+
+class artifact:  # noqa: N801 - used as `artifact.save(…)`
+    """Files that are kept with the run."""
+
+    @staticmethod
+    def save(name: str, content: bytes | str | PathLike[str], *, type: str | None = None) -> None:  # noqa: A002
+        """Save bytes, or the file at a path, under a name; a second one with the name replaces the first.
+
+        `type`: media type; default: by the name. Returns when it is stored. Raises ValueError for a bad name
+        or type, OSError for a file that cannot be read, RuntimeError if a quota is exceeded. Outside of a
+        run nothing is saved.
+        """
+        from mimetypes import guess_type  # noqa: PLC0415 - not for every import
+
+        from pyoco_server.domain.artifacts import problem_with  # noqa: PLC0415
+
+        media_type = type or guess_type(name)[0] or "application/octet-stream"
+        problem = problem_with(name, media_type)
+        if problem is not None:
+            raise ValueError(f"artifact.save: {problem}")
+        if not isinstance(content, (str, PathLike)):
+            content = bytes(memoryview(content))
+        else:
+            content = os.path.abspath(content)  # noqa: PTH100 - cheap
+            _require_file(content)
+        if (host := _host()) is not None:
+            host.save(name, content, media_type)
+
+
+def _require_file(path: str) -> None:
+    """Raises OSError. A pipe or a device may have no end."""
+    if not S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - cheap
+        raise OSError(errno.EINVAL, "artifact.save: not a file", path)
+    with open(path, "rb"):  # noqa: PTH123
+        """It can be read."""
 
 
 def _host() -> TaskHost | None:

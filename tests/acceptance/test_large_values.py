@@ -10,10 +10,10 @@ import pytest
 from pyoco_server.http_client import PyocoHttpClient
 from pyoco_server.wiring import EmbeddedNats
 from pyoco_server.worker.values import LOCK
-from support.gateway_process import GatewayProcess, gateway_process
+from support.gateway_process import gateway_process, growth
 from support.installation import FLOWS, Lab, environment
 from support.nats_server import delete_streams_of, unique_config
-from support.programs import Program, Programs, peak_memory_of
+from support.programs import Programs
 from support.waiting import until_now
 
 MB = 1_000_000
@@ -44,14 +44,6 @@ def run_and_read(client: PyocoHttpClient, size: int, path: Path) -> None:
     assert reference["size"] == len(expected) == saved.stat().st_size
     assert reference["$ref"] == f"sha256:{hashlib.sha256(expected).hexdigest()}"
     assert saved.read_bytes() == expected
-
-
-def growth(gateway: GatewayProcess, worker: Program, work: Callable[[], None]) -> tuple[int, int]:
-    """By how much the peak memory of gateway and worker grows."""
-    before = peak_memory_of(gateway.program.pid), peak_memory_of(worker.pid)
-    work()
-    after = peak_memory_of(gateway.program.pid), peak_memory_of(worker.pid)
-    return after[0] - before[0], after[1] - before[1]
 
 
 @pytest.mark.parametrize("size", [8 * MB, pytest.param(50 * MB, marks=pytest.mark.long)])

@@ -110,6 +110,10 @@ async def test_with_these_rights_the_whole_product_works(site: Site, tmp_path: P
         large = await ended(site.client, site.client.submit_run("bulky", {"size": 400_000})["run_id"])
         assert len(site.client.get_value(large["result"]["give"])) == 400_000
 
+        saving = site.client.submit_run("saving", {"marks": str(marks), "megabytes": 1})["run_id"]
+        assert (await ended(site.client, saving))["error"] is None
+        assert len(site.client.get_artifact(saving, "data.bin")) == 1_000_000
+
         (marks / "go").touch()
         parent = await ended(
             site.client, site.client.submit_run("submitting", {"marks": str(marks)})["run_id"]

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec.structs import replace
 
-from pyoco_server.domain.large_values import JSON, ByteRange, owned_by_run
+from pyoco_server.domain.large_values import ARTIFACT, JSON, ByteRange, owned_as_artifact, owned_by_run
 from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.errors import ValueNotFound
 from pyoco_server.usecases.auth import Caller
@@ -118,3 +118,22 @@ async def test_a_sweep_removes_values_whose_runs_are_gone_and_no_others(world: W
     assert await content(world, hashlib.sha256(DATA + RUN_ID.encode()).hexdigest()) is None
     assert await content(world, hashlib.sha256(DATA + OTHER_RUN.encode()).hexdigest()) is not None
     assert await values.collect(-1.0) == 0, "the sweep removed the content, too"
+
+
+async def test_content_that_an_owner_gives_up_stays_for_others(world: World) -> None:
+    values, owner = world.backend.values, owned_as_artifact(RUN_ID)
+    await values.put("acme", owner, JSON, pieces(DATA))
+    await values.put("acme", owned_by_run(OTHER_RUN), JSON, pieces(DATA))
+    await values.put("acme", owner, JSON, pieces(DATA[1:]))
+    await values.put("acme", owned_as_artifact(OTHER_RUN), JSON, pieces(DATA[1:]))
+    await values.put("other", owner, JSON, pieces(DATA[:5]))
+    assert await values.bytes_used("acme", ARTIFACT) == 2 * len(DATA) - 1, "equal content counts once"
+    await values.withdraw("acme", owner, SHA256)
+    await values.withdraw("acme", owner, SHA256)
+    assert await values.bytes_used("acme", ARTIFACT) == len(DATA) - 1
+    assert await content(world, SHA256, "acme") == DATA, "a value of another run"
+    await values.withdraw("acme", owned_by_run(OTHER_RUN), SHA256)
+    assert await content(world, SHA256, "acme") is None
+    again = await values.put("acme", owner, JSON, pieces(DATA))
+    assert again.sha256 == SHA256
+    assert await content(world, SHA256, "acme") == DATA, "no use names what was given up"

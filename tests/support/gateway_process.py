@@ -1,7 +1,7 @@
 """A gateway in a process of its own, and what it takes of memory."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +9,7 @@ from pathlib import Path
 from pyoco_server.config import NatsBackendConfig
 from support.installation import environment
 from support.nats_server import free_port
-from support.programs import Program, Programs
+from support.programs import Program, Programs, peak_memory_of
 
 
 @dataclass(frozen=True)
@@ -48,3 +48,11 @@ def gateway_process(
         program.says("gateway ready")
         program.says("Ctrl-C stops it")
         yield GatewayProcess(program, chosen)
+
+
+def growth(gateway: GatewayProcess, worker: Program, work: Callable[[], None]) -> tuple[int, int]:
+    """By how much the peak memory of gateway and worker grows."""
+    before = peak_memory_of(gateway.program.pid), peak_memory_of(worker.pid)
+    work()
+    after = peak_memory_of(gateway.program.pid), peak_memory_of(worker.pid)
+    return after[0] - before[0], after[1] - before[1]

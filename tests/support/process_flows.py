@@ -19,7 +19,7 @@ from typing import Any
 from pyoco import Flow, task
 from pyoco.dsl.syntax import switch
 
-from pyoco_server import log, progress, submit
+from pyoco_server import artifact, log, progress, submit
 
 PATIENCE_SEC = 60.0
 """How long a task waits for its test; only a broken test waits so long."""
@@ -496,6 +496,20 @@ def submitting() -> Flow:
     return Flow(name="submitting") >> start
 
 
+def saving() -> Flow:
+    """Saves a file of so many million bytes."""
+
+    @task
+    def save(marks: str, megabytes: int) -> None:
+        path = Path(marks) / "data.bin"
+        with path.open("wb") as file:
+            for n in range(megabytes):
+                file.write(f"{n:09d} ".encode() * 100_000)
+        artifact.save("data.bin", path)
+
+    return Flow(name="saving") >> save
+
+
 def too_large() -> Flow:
     """Returns more than is stored of any value."""
 
@@ -535,6 +549,7 @@ _FLOWS: dict[str, Callable[[], Flow]] = {
         huge,
         bulky,
         submitting,
+        saving,
         too_large,
         stealing,
     )

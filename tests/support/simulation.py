@@ -35,7 +35,6 @@ from pyoco_server.errors import NatsUnavailable, PyocoServerError
 from pyoco_server.http_api.gateway import keep_running
 from pyoco_server.http_api.metrics import Metrics
 from pyoco_server.memory import (
-    MemoryChildRuns,
     MemoryLanes,
     MemorySignals,
     MemoryStorage,
@@ -43,6 +42,7 @@ from pyoco_server.memory import (
     MemoryTimers,
     alert_stores,
 )
+from pyoco_server.memory.child_runs import MemoryChildRuns
 from pyoco_server.memory.dead_letters import MemoryDeadLetters, MemoryUndeliverable
 from pyoco_server.memory.events import MemoryEvents
 from pyoco_server.memory.queue import MEGABYTE, MemoryQueue, QueueFaults

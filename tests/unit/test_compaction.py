@@ -7,13 +7,12 @@ from hypothesis import given, strategies as st
 
 from pyoco_server.domain import codec
 from pyoco_server.domain.runs.model import (
-    SHORT_ERROR,
     RunSnapshot,
     RunStatus,
     TaskRecord,
     TaskState,
-    trim_snapshot,
 )
+from pyoco_server.domain.runs.trimming import SHORT_ERROR, trim_snapshot
 from support.builders import OWNER, a_snapshot
 
 BIG = "x" * 10_000

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from pyoco_server.domain.artifacts import RunArtifact
 from pyoco_server.domain.runs.changes import (
     Admit,
     Beat,
@@ -15,6 +16,7 @@ from pyoco_server.domain.runs.changes import (
     Expire,
     GiveUp,
     GiveUpPlaces,
+    KeepArtifact,
     LinkRetry,
     Refusal,
     Report,
@@ -38,6 +40,7 @@ from support.builders import NOW, OWNER, a_job, a_snapshot
 from support.tables import every_row
 
 EARLIER = Owner("worker-b", "instance-9", OWNER.attempt - 1)
+ARTIFACT = RunArtifact("a.html", 5, "text/html", "0" * 64, "t", NOW)
 SAME_ATTEMPT = Owner("worker-b", "instance-9", OWNER.attempt)
 LATER = Owner("worker-b", "instance-9", OWNER.attempt + 1)
 
@@ -61,6 +64,9 @@ report_other       owner   fenced     fenced     fenced     terminal  terminal t
 beat               nobody  fenced     fenced     fenced     terminal  terminal terminal
 beat               owner   PENDING    RUNNING    CANCELLING terminal  terminal terminal
 beat_other         owner   fenced     fenced     fenced     terminal  terminal terminal
+keep_artifact      nobody  fenced     fenced     fenced     terminal  terminal terminal
+keep_artifact      owner   PENDING    RUNNING    CANCELLING terminal  terminal terminal
+keep_artifact_other owner  fenced     fenced     fenced     terminal  terminal terminal
 completed          nobody  fenced     fenced     fenced     terminal  terminal terminal
 completed          owner   COMPLETED  COMPLETED  CANCELLED  terminal  terminal terminal
 completed_other    owner   fenced     fenced     fenced     terminal  terminal terminal
@@ -96,6 +102,8 @@ CHANGES: dict[str, RunChange] = {
     "report_other": Report(LATER, {}, {}),
     "beat": Beat(OWNER),
     "beat_other": Beat(LATER),
+    "keep_artifact": KeepArtifact(OWNER, ARTIFACT),
+    "keep_artifact_other": KeepArtifact(LATER, ARTIFACT),
     "completed": conclude(OWNER, RunStatus.COMPLETED),
     "completed_other": conclude(LATER, RunStatus.COMPLETED),
     "failed": conclude(OWNER, RunStatus.FAILED),
@@ -184,6 +192,21 @@ def test_progress_is_of_the_current_attempt_and_survives_a_crash_at_the_end() ->
     assert isinstance(crashed, RunSnapshot)
     assert isinstance(again, RunSnapshot)
     assert (crashed.progress, again.progress) == (mark, None)
+
+
+def test_an_artifact_replaces_that_of_the_same_name_and_survives_a_takeover() -> None:
+    def decided(run: RunSnapshot, change: RunChange) -> RunSnapshot:
+        after = decide(run, change, NOW)
+        assert isinstance(after, RunSnapshot)
+        return after
+
+    run = a_snapshot(RunStatus.RUNNING, OWNER)
+    other, newer = replace(ARTIFACT, name="b"), replace(ARTIFACT, size=7)
+    for artifact in (ARTIFACT, other, newer):
+        run = decided(run, KeepArtifact(OWNER, artifact))
+    assert run.artifacts == (other, newer)
+    assert decide(run, KeepArtifact(OWNER, newer), NOW) is run
+    assert decided(run, Claim(LATER)).artifacts == (other, newer)
 
 
 def test_a_run_of_another_make_without_an_attempt_can_be_taken_over() -> None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from pyoco_server.domain import codec
 from pyoco_server.domain.fleet import KEPT_TASKS, register
 from pyoco_server.domain.runs.changes import Claim, Conclude, LinkRetry, decide
-from pyoco_server.domain.runs.jobs import accept, pending, repeated
+from pyoco_server.domain.runs.jobs import accept, pending
 from pyoco_server.domain.runs.model import (
     KeptTasks,
     Owner,
@@ -21,8 +21,9 @@ from pyoco_server.domain.runs.model import (
     TaskState,
     flow_file_key,
     kept_tasks_of,
-    trim_snapshot,
 )
+from pyoco_server.domain.runs.repeats import repeated
+from pyoco_server.domain.runs.trimming import trim_snapshot
 from pyoco_server.errors import InvalidJob, RunNotRetriable
 from pyoco_server.memory.stores import MemoryListedStore
 from pyoco_server.read_model.runs import SqliteRunIndex

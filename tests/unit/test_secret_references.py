@@ -7,7 +7,8 @@ from hypothesis import given, strategies as st
 
 from pyoco_server.domain.codec import decode_job, encode_job
 from pyoco_server.domain.executions import interpolation
-from pyoco_server.domain.runs.jobs import Submission, accept, pending, repeated, with_references
+from pyoco_server.domain.runs.jobs import Submission, accept, pending, with_references
+from pyoco_server.domain.runs.repeats import repeated
 from pyoco_server.domain.secrets.references import Kind, Named, Reference, named_in, read, resolved
 from pyoco_server.errors import InvalidRequest
 from support.builders import NOW, RUN_ID

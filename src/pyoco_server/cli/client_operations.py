@@ -329,3 +329,32 @@ def value(reference: str, *, file: Path | None = None, client: Client) -> None:
         print_json(client.get_value(reference))
     else:
         client.download_value(reference, file)
+
+
+_ARTIFACTS = Columns(("name",), ("name", "size", "type", "task"), ("task",))
+
+
+def artifacts(
+    run_id: Annotated[str, Parameter(help="Run id.")],
+    name: str | None = None,
+    *,
+    file: Path | None = None,
+    shown: Shown = AS_JSON,
+    client: Client,
+) -> None:
+    """List the artifacts of a run, or save one.
+
+    Parameters
+    ----------
+    name
+        Name of the artifact to save; without, all are listed.
+    file
+        Save it in this file. Default: its name, here.
+    """
+    if name is not None:
+        print(client.download_artifact(run_id, name, file or Path(name)))
+    elif file is not None:
+        raise InvalidCliInput(texts.FILE_OF_WHAT())
+    else:
+        found: Any = client.list_artifacts(run_id)
+        shown.list(found, found["items"], _ARTIFACTS, texts.NO_ARTIFACTS)

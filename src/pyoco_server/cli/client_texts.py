@@ -344,6 +344,10 @@ NO_DELIVERIES = Text(en="no deliveries", ja="配信の記録はありません")
 NO_KINDS = Text(en="no on: what it is about, e.g. [run.failed]", ja="on がありません（例: [run.failed]）")
 NO_TYPE = Text(en="no type, e.g. webhook", ja="type がありません（例: webhook）")
 NO_ITEMS = Text(en="nothing matches", ja="該当するものはありません")
+NO_ARTIFACTS = Text(en="the run has no artifacts", ja="このrunにアーティファクトはありません")
+FILE_OF_WHAT = Text(
+    en="--file: give the name of an artifact", ja="--file: アーティファクトの名前を指定してください"
+)
 NO_ENDED_RUNS = Text(en="no runs ended in this time", ja="この期間に終了したrunはありません")
 WHICH_ITEMS = Text(
     en="give either ids, or filters such as --flow, or --all",

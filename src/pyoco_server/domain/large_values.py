@@ -44,9 +44,17 @@ def owned_by_run(run_id: str) -> str:
     return f"run.{run_id}"
 
 
+ARTIFACT = "artifact"
+"""Apart from the values of a run: an artifact that is replaced gives its content up."""
+
+
+def owned_as_artifact(run_id: str) -> str:
+    return f"{ARTIFACT}.{run_id}"
+
+
 def run_of_owner(owner: str) -> str | None:
     kind, _, run_id = owner.partition(".")
-    return run_id if kind == "run" else None
+    return run_id if kind in ("run", ARTIFACT) else None
 
 
 def reference_to(value: StoredValue) -> dict[str, Any]:

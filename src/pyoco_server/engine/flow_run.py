@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy, deepcopy
-from operator import attrgetter, is_
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress, Rai
 from pyoco_server.domain.runs.model import (
     FailureKind,
     KeptTasks,
-    Reusable,
     RunProgress,
     TaskRecord,
     TaskState,
@@ -30,6 +28,7 @@ from pyoco_server.domain.runs.model import (
 from pyoco_server.domain.secrets.masking import NO_MASKS, Masks
 from pyoco_server.domain.values import bounded_warnings
 from pyoco_server.engine.flow_plan import Dependencies, Plan, plan_of, task_graph_of
+from pyoco_server.engine.task_records import STATES, TaskRecords
 from pyoco_server.engine.tasks import (
     RunLoop,
     capped_text,
@@ -42,10 +41,8 @@ from pyoco_server.engine.tasks import (
 from pyoco_server.engine.values import (
     BadOutput,
     RecordBudget,
-    RecordValues,
     Result,
     ValueRoom,
-    is_exact,
     result_of,
 )
 from pyoco_server.errors import ExecutionFailed
@@ -83,7 +80,7 @@ class FlowRun:
         self._context.lacks_scratch = any(map(_uses_context, (t for t in flow.tasks if t.name in known)))
         self._loop = RunLoop()
         budget = RecordBudget(room.snapshot_bytes)
-        records = _Records(self._context, budget, known, masks, is_plain=not flow.has_control_flow())
+        records = TaskRecords(self._context, budget, known, masks, is_plain=not flow.has_control_flow())
         self._trace = _Trace(flow, self._context, records, self._loop, on_task)
         self._engine = _Engine(self._trace, known)
 
@@ -176,9 +173,6 @@ class FlowRun:
         self._trace.report()
 
 
-_STATES = {state: TaskState(state.value) for state in EngineTaskState}
-
-
 class _Engine(Engine):  # type: ignore[misc]  # pyoco ships no types
     """Without its capture of output, which takes longer than a tiny task and keeps all text in memory."""
 
@@ -246,7 +240,7 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
         self,
         flow: Flow,
         context: RunContext,
-        records: "_Records",
+        records: TaskRecords,
         loop: RunLoop,
         on_task: OnTask,
     ) -> None:
@@ -314,7 +308,7 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
 
     def _read_all(self) -> FlowProgress:
         for name, state in self._context.tasks.copy().items():
-            self._tasks[name] = TaskState.SUCCEEDED if name in self._read.kept else _STATES[state]
+            self._tasks[name] = TaskState.SUCCEEDED if name in self._read.kept else STATES[state]
             self._records[name] = self._read(name)
         return self._progress()
 
@@ -345,77 +339,7 @@ class _Trace(TraceBackend):  # type: ignore[misc]  # pyoco ships no types
         )
 
 
-_fields_of = attrgetter(
-    "state", "started_at", "ended_at", "duration_ms", "inputs", "output", "error", "traceback", "artifacts"
-)
 _UNCHANGEABLE = frozenset({type(None), bool, int, float, str})
-
-
-class _Records:
-    """Task records as they leave the process. Unchanged records are not converted again."""
-
-    def __init__(
-        self,
-        context: RunContext,
-        budget: RecordBudget,
-        kept: dict[str, TaskRecord],
-        masks: Masks,
-        *,
-        is_plain: bool,
-    ) -> None:
-        """`is_plain`: the flow has no control flow."""
-        self._masks = masks
-        self._context = context
-        self._budget = budget
-        self.kept = kept
-        self._is_plain = is_plain
-        self._known: dict[str, tuple[tuple[Any, ...], TaskRecord]] = {}
-
-    @property
-    def is_truncated(self) -> bool:
-        return self._budget.is_exceeded
-
-    def __call__(self, name: str) -> TaskRecord:
-        if name in self.kept:
-            return self.kept[name]
-        record = self._context.ensure_task_record(name)
-        # All of it: the engine fills in a record field by field, and another task may report in between.
-        key = _fields_of(record)
-        known = self._known.get(name)
-        if known is None or not all(map(is_, key, known[0])):
-            known = self._known[name] = (key, self._converted(name, record))
-        return known[1]
-
-    def _converted(self, name: str, record: Any) -> TaskRecord:
-        inputs, output, artifacts = self._values(name, record)
-        return TaskRecord(
-            state=_STATES[record.state],
-            started_at=record.started_at,
-            ended_at=record.ended_at,
-            duration_ms=record.duration_ms,
-            error=capped_text(record.error, self._masks),
-            traceback=capped_text(record.traceback, self._masks),
-            inputs=inputs,
-            output=output,
-            artifacts=artifacts,
-            reusable=self._reusable(record, output),
-        )
-
-    def _values(self, name: str, record: Any) -> RecordValues:
-        """Masked before they are cut, and after it: a preview contains the `repr` of objects."""
-        values = (record.inputs, record.output, record.artifacts)
-        if not self._masks:
-            return self._budget.values_of(name, *values)
-        shown = self._budget.values_of(name, *map(self._masks.value, values))
-        inputs, output, artifacts = map(self._masks.value, shown)
-        return inputs, output, artifacts
-
-    def _reusable(self, record: Any, output: Any) -> Reusable | None:
-        if not self._is_plain:
-            return Reusable.CONTROL_FLOW
-        if record.state is not EngineTaskState.SUCCEEDED:
-            return None
-        return Reusable.YES if is_exact(record.output, output) else Reusable.NOT_EXACT
 
 
 def _ended_last(context: RunContext) -> frozenset[str]:

@@ -351,7 +351,8 @@ class LocalFlowHandle:
         masks = Masks(job.secrets) if isinstance(job, ResolvedJob) and job.secrets else NO_MASKS
         capture = PrintCapture(output, self._output_added, own_threads, masks)
         self._prints.begin(capture)
-        host = LocalTaskHost(self, job, capture, masks)
+        room = room.of(job.run_id, is_node=job.execution_id is not None)
+        host = LocalTaskHost(self, job, capture, masks, room)
         with capture, host.open(), otel.task_spans(job, partial(raised, masks=masks)) as traced:
             found = find(job)
             if isinstance(found, FlowOutcome):
@@ -364,7 +365,7 @@ class LocalFlowHandle:
                     job.run_id,
                     found.params,
                     on_task,
-                    room=room.of(job.run_id, is_node=job.execution_id is not None),
+                    room=room,
                     kept=job.kept,
                     masks=masks,
                 )

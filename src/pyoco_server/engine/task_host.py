@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from itertools import count
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -18,12 +19,12 @@ from pyoco.core.models import Flow
 from pyoco_server import task_helpers
 from pyoco_server.domain.runs.jobs import Job, ResolvedJob
 from pyoco_server.domain.runs.model import RunProgress
-from pyoco_server.domain.runs.task_requests import ChildRequest, TaskAnswer, TaskRequest
+from pyoco_server.domain.runs.task_requests import ArtifactRequest, ChildRequest, TaskAnswer, TaskRequest
 from pyoco_server.domain.secrets.masking import Masks
 from pyoco_server.domain.values import MAX_PARAMS_BYTES, from_caller
 from pyoco_server.engine.print_capture import CallLater, PrintCapture
 from pyoco_server.engine.tasks import has_timeout
-from pyoco_server.engine.values import RecordBudget
+from pyoco_server.engine.values import RecordBudget, ValueRoom
 from pyoco_server.errors import InvalidRequest
 from pyoco_server.task_helpers import CurrentRun
 
@@ -107,7 +108,10 @@ class RunningFlow(Protocol):
 
 
 class LocalTaskHost:
-    def __init__(self, flow: RunningFlow, job: Job, capture: PrintCapture, masks: Masks) -> None:
+    def __init__(
+        self, flow: RunningFlow, job: Job, capture: PrintCapture, masks: Masks, room: ValueRoom
+    ) -> None:
+        self._room = room
         self.pid = os.getpid()
         self._flow = flow
         self._job = job
@@ -203,6 +207,27 @@ class LocalTaskHost:
         with self._lock:
             self._asked[name] += 1
             return f"{name}:{self._asked[name]}"
+
+    def save(self, name: str, content: bytes | str, media_type: str) -> None:
+        """`content`: or the path of a file."""
+        if not self._room.directory:
+            raise RuntimeError(f"artifact.save({name!r}): this worker keeps no artifacts")
+        is_temporary = isinstance(content, bytes)
+        path = self._room.write(name, content).path if isinstance(content, bytes) else content
+        try:
+            request = ArtifactRequest(
+                name=name,
+                path=path,
+                media_type=media_type,
+                task=self._capture.current_task,
+                is_temporary=is_temporary,
+            )
+            answer = self._flow.ask(request)
+        finally:
+            if is_temporary:
+                Path(path).unlink(missing_ok=True)  # the worker has not got it if the run was cancelled
+        if answer.error is not None:
+            raise RuntimeError(f"artifact.save({name!r}): {answer.error}")
 
     def log(self, text: str, level: str, fields: Mapping[str, Any]) -> None:
         budget = RecordBudget(MAX_FIELDS_BYTES)

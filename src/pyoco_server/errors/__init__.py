@@ -66,6 +66,7 @@ from pyoco_server.errors.requests import (
     UntrustedCertificate as UntrustedCertificate,
 )
 from pyoco_server.errors.runs import (
+    ArtifactNotFound as ArtifactNotFound,
     BulkNotFound as BulkNotFound,
     CancelTimedOut as CancelTimedOut,
     DeadLetterNotFound as DeadLetterNotFound,

@@ -109,6 +109,16 @@ class WheelVersionConflict(PyocoServerError):
     )
 
 
+class ArtifactNotFound(PyocoServerError):
+    entry = ErrorEntry(
+        90,
+        "artifact not found",
+        "アーティファクトが見つかりません",
+        "The artifact was not found",
+        Status.NOT_FOUND,
+    )
+
+
 class ValueNotFound(PyocoServerError):
     entry = ErrorEntry(
         88, "value not found", "値が見つかりません", "The value was not found", Status.NOT_FOUND

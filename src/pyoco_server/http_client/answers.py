@@ -81,6 +81,15 @@ class Trace(TypedDict):
     tracestate: str | None
 
 
+class RunArtifact(TypedDict):
+    created_at: float
+    name: str
+    sha256: str
+    size: int
+    task: str | None
+    type: str
+
+
 class RunProgress(TypedDict):
     """How far a run is, as its tasks report it."""
 
@@ -112,6 +121,7 @@ class Run(TypedDict):
 
     admitted_try: int | None
     api_key_id: str | None
+    artifacts: list[RunArtifact]
     attempt: int | None
     cancel_reason: str | None
     cancel_requested_at: float | None
@@ -235,6 +245,11 @@ class RunTasks(TypedDict):
     task_records: dict[str, TaskRecord] | None
     task_records_truncated: bool
     tasks: dict[str, str]
+
+
+class RunArtifacts(TypedDict):
+    items: list[RunArtifact]
+    run_id: str
 
 
 class LogLine(TypedDict):

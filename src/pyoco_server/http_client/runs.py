@@ -13,6 +13,7 @@ from pyoco_server.http_client.answers import (
     Diagnosis,
     LogLine,
     Run,
+    RunArtifacts,
     RunChange,
     RunDeleted,
     RunLogs,
@@ -54,6 +55,10 @@ class RunEvent(RunChange):
 
 def run_path(run_id: str, rest: str = "") -> str:
     return f"/runs/{segment(run_id)}{rest}"
+
+
+def _artifact(run_id: str, name: str) -> str:
+    return run_path(run_id, f"/artifacts/{segment(name)}")
 
 
 def is_terminal(event: Mapping[str, Any]) -> bool:
@@ -107,6 +112,20 @@ class RunCalls(Calls):
     async def download_value(self, reference: str | Mapping[str, Any], path: str | Path) -> Path:
         """Save the JSON of a value; returns the path."""
         await self._save(_value(reference), Path(path))
+        return Path(path)
+
+    async def list_artifacts(self, run_id: str) -> RunArtifacts:
+        """The files that tasks of the run have saved."""
+        artifacts: RunArtifacts = await self._call("GET", run_path(run_id, "/artifacts"))
+        return artifacts
+
+    async def get_artifact(self, run_id: str, name: str) -> bytes:
+        async with self._session.download(_artifact(run_id, name)) as chunks:
+            return b"".join([chunk async for chunk in chunks])
+
+    async def download_artifact(self, run_id: str, name: str, path: str | Path) -> Path:
+        """Save an artifact in a file; returns the path."""
+        await self._save(_artifact(run_id, name), Path(path))
         return Path(path)
 
     async def _save(self, url: str, target: Path) -> None:

@@ -2,7 +2,7 @@
 
 The content of a value is stored once; `$O.<bucket>.M.<tenant>.<sha256>.<owner>` describes each use of it. A
 use is added only if the uses of this value are as they were read: it never names content that a sweep has
-removed meanwhile.
+removed meanwhile. A use without content was withdrawn: a worker may write, but not remove.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 from nats.aio.msg import Msg
 from uuid_utils import uuid7
 
@@ -44,6 +45,10 @@ class _Use(NamedTuple):
     stored_at: str
     value: StoredValue
 
+    @property
+    def is_live(self) -> bool:
+        return bool(self.value.content)
+
 
 class ValueObjects:
     def __init__(self, connection: NatsConnection, bucket: str) -> None:
@@ -72,7 +77,8 @@ class ValueObjects:
         tenant = "*" if of_any else tenant_token(tenant_id)
         async with aclosing(self._uses(f"{tenant}.{sha256}.>")) as uses:
             async for use in uses:
-                return use.value
+                if use.is_live:
+                    return use.value
         return None
 
     async def read(self, value: StoredValue) -> AsyncGenerator[bytes, None]:
@@ -94,6 +100,28 @@ class ValueObjects:
         subject = self._prefix + ".".join(use.key)
         await self._connection.api(f"STREAM.PURGE.{self._stream}", {"filter": subject})
 
+    async def withdraw(self, tenant_id: str | None, owner: str, sha256: str) -> None:
+        of_value = f"{tenant_token(tenant_id)}.{sha256}"
+        for _ in range(MAX_TRIES):
+            uses = await self._all_uses(f"{of_value}.>")
+            mine = [use for use in uses if use.name == f"{of_value}.{owner}" and use.is_live]
+            if not mine:
+                return
+            last = max(use.sequence for use in uses)
+            try:
+                await self._describe(of_value, owner, replace(mine[0].value, content=""), last)
+            except WrongRevision:
+                continue
+            content = mine[0].value.content
+            if not any(use.value.content == content for use in uses if use.name != mine[0].name):
+                await self._discard(content)
+            return
+        raise NatsUnavailable(f"the value {sha256} could not be given up: too many concurrent changes")
+
+    async def bytes_used(self, tenant_id: str | None, owners: str) -> int:
+        uses = await self._all_uses(f"{tenant_token(tenant_id)}.*.{owners}.>")
+        return sum({use.value.sha256: use.value.size for use in uses if use.is_live}.values())
+
     async def collect(self, older_than: float) -> int:
         old = await self._chunks.stored(older_than)
         async with aclosing(self._uses(">")) as uses:
@@ -103,9 +131,9 @@ class ValueObjects:
     async def _register(self, tenant: str, owner: str, new: StoredValue) -> StoredValue:
         """The value with the content that the tenant has, if it has it."""
         for _ in range(MAX_TRIES):
-            async with aclosing(self._uses(f"{tenant}.{new.sha256}.>")) as found:
-                uses = [use async for use in found]
-            value = uses[0].value if uses else new
+            uses = await self._all_uses(f"{tenant}.{new.sha256}.>")
+            known = [use.value.content for use in uses if use.is_live]
+            value = replace(new, content=known[0]) if known else new
             last = max((use.sequence for use in uses), default=0)
             try:
                 await self._describe(f"{tenant}.{new.sha256}", owner, value, last)
@@ -126,6 +154,10 @@ class ValueObjects:
                 "Nats-Expected-Last-Subject-Sequence-Subject": f"{self._prefix}{of_value}.>",
             },
         )
+
+    async def _all_uses(self, of: str) -> list[_Use]:
+        async with aclosing(self._uses(of)) as found:
+            return [use async for use in found]
 
     async def _uses(self, of: str) -> AsyncGenerator[_Use, None]:
         messages = scan(self._connection, self._stream, self._prefix + of)

@@ -23,17 +23,18 @@ from pyoco_server.domain.flows import FlowSettings
 from pyoco_server.domain.limits.holders import Holders, decode_holders
 from pyoco_server.domain.limits.model import LimitRecord, decode_limit
 from pyoco_server.domain.queues import Lane, Pause, QueueRecord
-from pyoco_server.domain.runs.children import ChildAnswer, ChildOrder
 from pyoco_server.domain.runs.claims import IdempotencyClaim
-from pyoco_server.domain.runs.model import FlowFile, RunSnapshot, trim_snapshot
+from pyoco_server.domain.runs.model import FlowFile, RunSnapshot
+from pyoco_server.domain.runs.trimming import trim_snapshot
 from pyoco_server.domain.schedules.model import Schedule, TickPage
 from pyoco_server.domain.secrets.model import SecretRecord, VariableRecord
 from pyoco_server.domain.shares import Roster
 from pyoco_server.domain.stats.records import CountPosition, RunEnd, decode_count_position, decode_run_end
-from pyoco_server.errors import NatsUnavailable, NobodyAnswers, RequestTooLarge
+from pyoco_server.errors import NatsUnavailable
+from pyoco_server.memory.child_runs import MemoryChildRuns
 from pyoco_server.memory.dead_letters import MemoryDeadLetters, MemoryUndeliverable
 from pyoco_server.memory.events import MemoryEvents
-from pyoco_server.memory.queue import MEGABYTE, MemoryQueue
+from pyoco_server.memory.queue import MemoryQueue
 from pyoco_server.memory.stores import (
     MemoryApiKeys,
     MemoryChangeLog,
@@ -79,33 +80,6 @@ class MemorySignals:
     ) -> Callable[[], Awaitable[None]]:
         async def stop() -> None:
             pass
-
-        return stop
-
-
-# Requests for child runs: encoded, as they are on the wire.
-
-
-class MemoryChildRuns:
-    def __init__(self) -> None:
-        self._handlers: list[Callable[[ChildOrder], Awaitable[ChildAnswer]]] = []
-
-    async def request(self, order: ChildOrder) -> ChildAnswer:
-        if not self._handlers:
-            raise NobodyAnswers("nats unavailable: no responders")
-        payload = codec.encode(order)
-        if len(payload) > MEGABYTE:
-            raise RequestTooLarge("params: larger than a message of this NATS may be")
-        answer = await self._handlers[0](codec.decode_child_order(payload))
-        return codec.decode_child_answer(codec.encode(answer))
-
-    async def serve(
-        self, handler: Callable[[ChildOrder], Awaitable[ChildAnswer]]
-    ) -> Callable[[], Awaitable[None]]:
-        self._handlers.append(handler)
-
-        async def stop() -> None:
-            self._handlers.remove(handler)
 
         return stop
 

@@ -11,6 +11,8 @@ from itertools import count
 from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
+from msgspec.structs import replace
+
 from pyoco_server.domain import codec
 from pyoco_server.domain.audit_trail import AuditEntry
 from pyoco_server.domain.auth import ApiKeyRecord, record_key
@@ -298,9 +300,10 @@ class MemoryValues:
         name = str(next(self._names))
         data = b"".join([chunk async for chunk in chunks])
         new = StoredValue(hashlib.sha256(data).hexdigest(), len(data), kind, name)
-        value = await self.find(tenant_id, new.sha256) or new
-        if value is new:
+        known = await self.find(tenant_id, new.sha256)
+        if known is None:
             self._contents[name] = self._clock(), data
+        value = new if known is None else replace(new, content=known.content)
         self._uses[tenant_token(tenant_id), new.sha256, owner] = self._clock(), value
         return value
 
@@ -323,6 +326,20 @@ class MemoryValues:
 
     async def release(self, use: ValueUse) -> None:
         self._uses.pop(use.key, None)
+
+    async def withdraw(self, tenant_id: str | None, owner: str, sha256: str) -> None:
+        _, value = self._uses.pop((tenant_token(tenant_id), sha256, owner), (0.0, None))
+        used = {one.content for _, one in self._uses.values()}
+        if value is not None and value.content not in used:
+            self._contents.pop(value.content, None)
+
+    async def bytes_used(self, tenant_id: str | None, owners: str) -> int:
+        found = {
+            sha256: value.size
+            for (tenant, sha256, owner), (_, value) in self._uses.items()
+            if tenant == tenant_token(tenant_id) and owner.startswith(f"{owners}.")
+        }
+        return sum(found.values())
 
     async def collect(self, older_than: float) -> int:
         used = {value.content for _, value in self._uses.values()}

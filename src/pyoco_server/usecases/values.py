@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
+from pyoco_server.domain.artifacts import RunArtifact
+from pyoco_server.domain.inputs import is_run_id
 from pyoco_server.domain.large_values import ByteRange, StoredValue, ValueUse, run_of_owner, sha256_in
-from pyoco_server.errors import NatsUnavailable, ValueNotFound
+from pyoco_server.errors import ArtifactNotFound, NatsUnavailable, RunNotFound, ValueNotFound
 from pyoco_server.logs import best_effort, get_logger
-from pyoco_server.usecases.auth import Caller
-from pyoco_server.usecases.ports.runs import RunIndex, ValueStore
+from pyoco_server.usecases.auth import Caller, may_see
+from pyoco_server.usecases.ports.runs import RunIndex, RunStore, ValueStore
 
 log = get_logger(__name__)
 
@@ -46,6 +48,29 @@ class ReadValue:
                     yield part
                 if position >= wanted.end:
                     return
+
+
+class ReadArtifact:
+    def __init__(self, runs: RunStore, values: ValueStore) -> None:
+        self._runs = runs
+        self._values = values
+
+    async def list(self, run_id: str, caller: Caller) -> tuple[RunArtifact, ...]:
+        """Raises RunNotFound."""
+        found = await self._runs.get(run_id) if is_run_id(run_id) else None
+        if found is None or not may_see(caller, found.value):
+            raise RunNotFound
+        return found.value.artifacts
+
+    async def find(self, run_id: str, name: str, caller: Caller) -> tuple[RunArtifact, StoredValue]:
+        """Raises RunNotFound or ArtifactNotFound."""
+        for artifact in await self.list(run_id, caller):
+            if artifact.name == name:
+                is_any = caller.tenant_id is None
+                value = await self._values.find(caller.tenant_id, artifact.sha256, of_any=is_any)
+                if value is not None:
+                    return artifact, value
+        raise ArtifactNotFound
 
 
 class SweepValues:

@@ -19,7 +19,8 @@ from pyoco_server.domain.fleet import WorkerRecord
 from pyoco_server.domain.flows import FlowSettings
 from pyoco_server.domain.queues import Lane
 from pyoco_server.domain.runs.claims import IdempotencyClaim
-from pyoco_server.domain.runs.model import FlowFile, RunSnapshot, trim_snapshot
+from pyoco_server.domain.runs.model import FlowFile, RunSnapshot
+from pyoco_server.domain.runs.trimming import trim_snapshot
 from pyoco_server.domain.secrets.model import SecretRecord, VariableRecord
 from pyoco_server.errors import SnapshotTooLarge
 from pyoco_server.jetstream import admin

@@ -64,7 +64,7 @@ from pyoco_server.usecases.services.sweep import (
     SweepRuns,
 )
 from pyoco_server.usecases.stats.count import CountedEnds, StatsMeter
-from pyoco_server.usecases.values import ReadValue, SweepValues
+from pyoco_server.usecases.values import ReadArtifact, ReadValue, SweepValues
 from pyoco_server.usecases.wheels import ManageWheels
 from pyoco_server.wiring.backends import new_key_and_salt, new_run_id
 from pyoco_server.wiring.flow_control import LimitLevel, LimitMeter, QueueLevel
@@ -251,6 +251,7 @@ class RunLevel:
             backend.undeliverable, runs, queue, backend.dead_letters, clock
         )
         self.read_value = ReadValue(backend.values)
+        self.read_artifact = ReadArtifact(runs, backend.values)
         self.sweep_values = SweepValues(backend.values, backend.run_index, setup.config.values_sweep_sec)
         self._next_tries = QueueNextTries(runs, queue, backend.undeliverable)
         self._looks.append(self._next_tries.look)

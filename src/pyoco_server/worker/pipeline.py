@@ -43,6 +43,7 @@ from pyoco_server.usecases.ports.stores import Clock, Revision, Versioned, Wrong
 from pyoco_server.worker.heartbeats import HeartbeatPace
 from pyoco_server.worker.run_log import REFUSED_PATIENCE_SEC
 from pyoco_server.worker.session import Concluded, FlowExecutors, RunSession, masks_of
+from pyoco_server.worker.task_requests import AnswerTasks, Quota
 from pyoco_server.worker.values import StoreValues
 
 log = get_logger(__name__)
@@ -141,6 +142,8 @@ class Pipeline:
         self._resolve = resolve
         self._log_patience_sec = log_patience_sec
         self._store_values = StoreValues(backend, log_patience_sec)
+        quota = Quota(config.artifacts_max_bytes_per_run, config.artifacts_max_bytes_per_tenant)
+        self._answer = AnswerTasks(backend, clock, quota, log_patience_sec)
         self._backend = backend
         self._executors = executors
         self._config = config
@@ -214,6 +217,7 @@ class Pipeline:
             self._config.cancel_grace_period_sec,
             self._log_patience_sec,
             on_write=self._wrote,
+            answer=self._answer,
         )
         self._sessions.add(session)
         self._wrote(claimed.revision)

@@ -12,8 +12,17 @@ from typing import Protocol, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pyoco_server.domain.artifacts import RunArtifact
 from pyoco_server.domain.fleet import FlowList
-from pyoco_server.domain.runs.changes import Beat, Conclude, Refusal, Report, RunChange, next_wait_sec
+from pyoco_server.domain.runs.changes import (
+    Beat,
+    Conclude,
+    KeepArtifact,
+    Refusal,
+    Report,
+    RunChange,
+    next_wait_sec,
+)
 from pyoco_server.domain.runs.jobs import (
     FlowListener,
     FlowOutcome,
@@ -112,7 +121,7 @@ class Concluded(Struct, frozen=True):
 
 
 class RunSession:
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument per part that it works with
         self,
         backend: WorkerBackend,
         clock: Clock,
@@ -122,9 +131,14 @@ class RunSession:
         log_patience_sec: float = REFUSED_PATIENCE_SEC,
         *,
         on_write: Callable[[Revision, bool], None] = lambda _, __: None,
+        answer: AnswerTasks | None = None,
     ) -> None:
-        """`on_write` gets the revision of every write, and whether it is only a heartbeat."""
-        self._answer = AnswerTasks(backend)
+        """`on_write` gets the revision of every write, and whether it is only a heartbeat.
+
+        `answer`: to requests of tasks; without, there are none.
+        """
+        self._answer = answer
+        self.saving = asyncio.Lock()
         self._answering: set[asyncio.Task[None]] = set()
         self._backend = backend
         self._on_write = on_write
@@ -227,11 +241,28 @@ class RunSession:
 
     def asked(self, request: TaskRequest, answer: Callable[[TaskAnswer], None]) -> None:
         async def find_answer() -> None:
-            answer(await self._answer(self._run_id, self.owner, request))
+            assert self._answer is not None  # noqa: S101 - see __init__
+            answer(await self._answer(self, request))
 
         task = asyncio.ensure_future(find_answer())
         self._answering.add(task)
         task.add_done_callback(self._answering.discard)
+
+    @property
+    def run(self) -> RunSnapshot:
+        """As it was written last."""
+        return self._known.value
+
+    async def keep_artifact(self, artifact: RunArtifact) -> bool:
+        while self.refusal is None:
+            try:
+                await self._write(KeepArtifact(self.owner, artifact, self._try_number))
+            except NatsUnavailable as error:
+                log.warning("artifact not listed yet", action="artifact.delayed", exc_info=error)
+                await asyncio.sleep(RETRY_SEC)
+            else:
+                break
+        return self.refusal is None
 
     async def beat(self) -> None:
         """Write a heartbeat, unless a waiting report will do."""
@@ -283,7 +314,8 @@ class RunSession:
     async def _write(self, change: RunChange) -> None:
         answer = await change_run(self._backend.runs, self._run_id, change, self._clock, known=self._known)
         if isinstance(answer, Versioned):
-            self._known = answer
+            if answer.revision > self._known.revision:  # an artifact is written beside other changes
+                self._known = answer
             self._on_write(answer.revision, isinstance(change, Beat))
             if answer.value.status is RunStatus.CANCELLING:
                 self._cancel_flow()

@@ -5,10 +5,11 @@ ever holds it, however large it is.
 """
 
 import asyncio
+import errno
 import fcntl
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any, BinaryIO
 
 from msgspec.structs import replace
 
-from pyoco_server.domain.large_values import JSON, Place, owned_by_run, reference_to
+from pyoco_server.domain.large_values import JSON, Place, StoredValue, owned_by_run, reference_to
 from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress, Job, ValueFile
 from pyoco_server.domain.runs.model import Reusable
 from pyoco_server.domain.values import bounded_warnings
@@ -91,20 +92,34 @@ class StoreValues:
 
     async def _stored(self, job: Job, file: ValueFile) -> dict[str, Any] | None:
         """None: NATS answers, but refuses it."""
-        refused_for = 0.0
         values, owner = self._backend.values, owned_by_run(job.run_id)
-        while refused_for < self._patience_sec:
-            try:
-                return reference_to(await values.put(job.tenant_id, owner, JSON, _chunks(file.path)))
-            except NatsUnavailable as error:
-                log.warning("large value not stored yet", action="value.delayed", exc_info=error)
-                refused_for += RETRY_SEC if await store_answers(self._backend, job.run_id) else 0.0
-                await asyncio.sleep(RETRY_SEC)
-            except OSError:
-                log.exception("file of a large value is gone", action="value.lost")
-                return None
-        log.error("large value could not be stored", action="value.lost", **NatsUnavailable().ids)
-        return None
+        try:
+            stored = await kept_trying(
+                self._backend,
+                job.run_id,
+                lambda: values.put(job.tenant_id, owner, JSON, chunks_of(file.path)),
+                self._patience_sec,
+            )
+        except OSError:
+            log.exception("file of a large value is gone", action="value.lost")
+            return None
+        return None if stored is None else reference_to(stored)
+
+
+async def kept_trying(
+    backend: WorkerBackend, run_id: str, put: Callable[[], Awaitable[StoredValue]], patience_sec: float
+) -> StoredValue | None:
+    """Waits for NATS. None: it answers, but refuses the value."""
+    refused_for = 0.0
+    while refused_for < patience_sec:
+        try:
+            return await put()
+        except NatsUnavailable as error:
+            log.warning("large value not stored yet", action="value.delayed", exc_info=error)
+            refused_for += RETRY_SEC if await store_answers(backend, run_id) else 0.0
+            await asyncio.sleep(RETRY_SEC)
+    log.error("large value could not be stored", action="value.lost", **NatsUnavailable().ids)
+    return None
 
 
 def _remove(files: Sequence[ValueFile]) -> None:
@@ -113,9 +128,15 @@ def _remove(files: Sequence[ValueFile]) -> None:
             Path(file.path).unlink()
 
 
-async def _chunks(path: str) -> AsyncIterator[bytes]:
+async def chunks_of(path: str, most_bytes: int | None = None) -> AsyncIterator[bytes]:
+    """Raises OSError, also if the file has become larger than `most_bytes`."""
+    left = most_bytes
     with await asyncio.to_thread(Path(path).open, "rb") as file:
         while chunk := await asyncio.to_thread(partial(file.read, CHUNK_BYTES)):
+            if left is not None:
+                left -= len(chunk)
+                if left < 0:
+                    raise OSError(errno.EFBIG, "it grows while it is saved")
             yield chunk
 
 

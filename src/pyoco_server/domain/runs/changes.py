@@ -20,7 +20,9 @@ from typing import Any, Literal, TypeVar, assert_never
 
 from msgspec import Struct
 
+from pyoco_server.domain.artifacts import RunArtifact, added
 from pyoco_server.domain.large_values import Place
+from pyoco_server.domain.runs.ends import ended, later
 from pyoco_server.domain.runs.failures import failure_of, with_failed_try
 from pyoco_server.domain.runs.model import (
     CodeWheel,
@@ -71,6 +73,14 @@ class Beat(Struct, frozen=True):
     """Heartbeat of the owner. `try_number`: see `Report`."""
 
     owner: Owner
+    try_number: int | None = None
+
+
+class KeepArtifact(Struct, frozen=True):
+    """A task of the owner has saved a file. `try_number`: see `Report`."""
+
+    owner: Owner
+    artifact: RunArtifact
     try_number: int | None = None
 
 
@@ -145,7 +155,7 @@ class LinkRetry(Struct, frozen=True):
     run_id: str
 
 
-ByOwner = Report | Beat | Conclude
+ByOwner = Report | Beat | KeepArtifact | Conclude
 RunChange = (
     Claim | ByOwner | RequestCancel | ConvergeCancel | GiveUp | Expire | LinkRetry | Admit | GiveUpPlaces
 )
@@ -162,7 +172,7 @@ class Refusal(StrEnum):
     """The job's try has failed; the next one may lack its job."""
 
 
-def decide(  # noqa: C901, PLR0911 - one return per kind of change
+def decide(  # noqa: C901, PLR0911, PLR0912 - one return per kind of change
     snapshot: RunSnapshot, change: RunChange, now: float
 ) -> RunSnapshot | Refusal:
     """The snapshot after `change`, or a refusal. `snapshot` itself if there is nothing to write."""
@@ -179,6 +189,8 @@ def decide(  # noqa: C901, PLR0911 - one return per kind of change
             return _report(snapshot, change, now)
         case Beat():
             return _beat(snapshot, change, now)
+        case KeepArtifact():
+            return _keep_artifact(snapshot, change, now)
         case Conclude():
             return _conclude(snapshot, change, now)
         case ConvergeCancel():
@@ -200,7 +212,7 @@ def _claim(snapshot: RunSnapshot, change: Claim, now: float) -> RunSnapshot | Re
     if snapshot.owner == change.owner:  # our earlier claim was stored after all
         return snapshot
     if snapshot.status is RunStatus.CANCELLING:
-        return _ended(snapshot, RunStatus.CANCELLED, now)
+        return ended(snapshot, RunStatus.CANCELLED, now)
     if change.is_expired and not _has_started(snapshot):
         return _expire(snapshot, now)
     return replace(
@@ -219,7 +231,7 @@ def _claim(snapshot: RunSnapshot, change: Claim, now: float) -> RunSnapshot | Re
         waited_sec=_waited(snapshot, now),
         trace=claimed(snapshot.trace, change.trace, now, is_same_try=snapshot.owner is not None),
         heartbeat_at=now,
-        updated_at=_later(snapshot, now),
+        updated_at=later(snapshot, now),
     )
 
 
@@ -268,7 +280,7 @@ def _report(snapshot: RunSnapshot, change: Report, now: float) -> RunSnapshot | 
         task_dependencies=change.task_dependencies or snapshot.task_dependencies,
         progress=change.progress,
         heartbeat_at=now,
-        updated_at=_later(snapshot, now),
+        updated_at=later(snapshot, now),
     )
 
 
@@ -277,6 +289,15 @@ def _beat(snapshot: RunSnapshot, change: Beat, now: float) -> RunSnapshot | Refu
     if not _is_owned(snapshot, change):
         return Refusal.FENCED
     return replace(snapshot, heartbeat_at=now)
+
+
+def _keep_artifact(snapshot: RunSnapshot, change: KeepArtifact, now: float) -> RunSnapshot | Refusal:
+    if not _is_owned(snapshot, change):
+        return Refusal.FENCED
+    if change.artifact in snapshot.artifacts:
+        return snapshot
+    artifacts = added(snapshot.artifacts, change.artifact)
+    return replace(snapshot, artifacts=artifacts, heartbeat_at=now, updated_at=later(snapshot, now))
 
 
 def _conclude(snapshot: RunSnapshot, change: Conclude, now: float) -> RunSnapshot | Refusal:
@@ -296,17 +317,17 @@ def _conclude(snapshot: RunSnapshot, change: Conclude, now: float) -> RunSnapsho
         progress=change.progress or snapshot.progress,
     )
     if snapshot.status is RunStatus.CANCELLING:
-        return _ended(known, RunStatus.CANCELLED, now)
+        return ended(known, RunStatus.CANCELLED, now)
     known = replace(
         known, result_truncated=change.result_truncated, warnings=change.warnings, values=change.values
     )
     if change.status is not RunStatus.FAILED:
-        return _ended(known, change.status, now, error=change.error, result=change.result)
+        return ended(known, change.status, now, error=change.error, result=change.result)
     failure = failure_of(known, change.kind, change.error or "", change.traceback)
     failed = with_failed_try(known, failure, now)
     if change.retry_at is not None and _may_retry(snapshot, change.kind):
         return _waiting_for_next_try(failed, change.retry_at, now)
-    return _ended(failed, RunStatus.FAILED, now, error=change.error, failure=failure)
+    return ended(failed, RunStatus.FAILED, now, error=change.error, failure=failure)
 
 
 def _was_recorded(snapshot: RunSnapshot, change: Conclude) -> bool:
@@ -348,7 +369,7 @@ def _waiting_for_next_try(snapshot: RunSnapshot, retry_at: float, now: float) ->
         not_before=retry_at,
         start_time=None,
         heartbeat_at=now,
-        updated_at=_later(snapshot, now),
+        updated_at=later(snapshot, now),
     )
 
 
@@ -361,7 +382,7 @@ def _request_cancel(snapshot: RunSnapshot, change: RequestCancel, now: float) ->
         cancel_requested_at=now,
         cancel_requested_by=change.requested_by,
         cancel_reason=change.reason,
-        updated_at=_later(snapshot, now),
+        updated_at=later(snapshot, now),
     )
 
 
@@ -370,12 +391,12 @@ def _link_retry(snapshot: RunSnapshot, change: LinkRetry, now: float) -> RunSnap
     newest = max(change.run_id, snapshot.retried_as or "")
     if newest == snapshot.retried_as or not snapshot.status.is_terminal:
         return snapshot
-    return replace(snapshot, retried_as=newest, updated_at=_later(snapshot, now))
+    return replace(snapshot, retried_as=newest, updated_at=later(snapshot, now))
 
 
 def _converge_cancel(snapshot: RunSnapshot, change: ConvergeCancel, now: float) -> RunSnapshot:
     if snapshot.status is RunStatus.CANCELLING and (snapshot.owner is None or change.is_overdue):
-        return _ended(snapshot, RunStatus.CANCELLED, now)
+        return ended(snapshot, RunStatus.CANCELLED, now)
     return snapshot
 
 
@@ -387,10 +408,10 @@ def _give_up(snapshot: RunSnapshot, change: GiveUp, now: float) -> RunSnapshot |
     if _is_of_another_job(snapshot, change.job_seq):
         return Refusal.OTHER_JOB
     if snapshot.status is RunStatus.CANCELLING:
-        return _ended(snapshot, RunStatus.CANCELLED, now)
+        return ended(snapshot, RunStatus.CANCELLED, now)
     failure = failure_of(snapshot, change.kind, change.error)
     known = snapshot if snapshot.owner is None else with_failed_try(snapshot, failure, now)
-    return _ended(known, RunStatus.FAILED, now, error=change.error, failure=failure)
+    return ended(known, RunStatus.FAILED, now, error=change.error, failure=failure)
 
 
 def _expire(snapshot: RunSnapshot, now: float) -> RunSnapshot:
@@ -398,13 +419,13 @@ def _expire(snapshot: RunSnapshot, now: float) -> RunSnapshot:
         return snapshot
     error = f"no worker started the run within {snapshot.start_within_sec or 0:g} s"
     failure = RunFailure(kind=FailureKind.EXPIRED, message=error)
-    return _ended(snapshot, RunStatus.FAILED, now, error=error, failure=failure)
+    return ended(snapshot, RunStatus.FAILED, now, error=error, failure=failure)
 
 
 def _decide_waiting(snapshot: RunSnapshot, change: Admit | GiveUpPlaces, now: float) -> RunSnapshot:
     if snapshot.status is not RunStatus.PENDING or not snapshot.is_held:
         return snapshot
-    waiting = replace(snapshot, updated_at=_later(snapshot, now))
+    waiting = replace(snapshot, updated_at=later(snapshot, now))
     if isinstance(change, GiveUpPlaces):
         return waiting
     return replace(
@@ -417,37 +438,3 @@ def _decide_waiting(snapshot: RunSnapshot, change: Admit | GiveUpPlaces, now: fl
 
 def _has_started(snapshot: RunSnapshot) -> bool:
     return snapshot.owner is not None or bool(snapshot.tries)
-
-
-def _ended(
-    snapshot: RunSnapshot,
-    status: RunStatus,
-    now: float,
-    *,
-    error: str | None = None,
-    failure: RunFailure | None = None,
-    result: Any = None,
-) -> RunSnapshot:
-    return replace(
-        snapshot,
-        status=status,
-        tasks=settled(snapshot.tasks, status),
-        task_records=settled_records(snapshot.task_records, status),
-        error=error,
-        failure=failure,
-        result=result,
-        end_time=now,
-        heartbeat_at=now,
-        updated_at=_later(snapshot, now),
-    )
-
-
-TICK_SEC = 1e-6
-
-
-def _later(snapshot: RunSnapshot, now: float) -> float:
-    """`updated_at` increases with every change, even if the clocks of two hosts differ.
-
-    Never before the last heartbeat: only a heartbeat leaves `updated_at` behind (`listing.is_beat`).
-    """
-    return max(now, snapshot.updated_at + TICK_SEC, snapshot.heartbeat_at)

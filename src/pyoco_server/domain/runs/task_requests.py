@@ -22,7 +22,18 @@ class ChildRequest(Struct, frozen=True, kw_only=True, tag="child"):
     timeout_sec: Annotated[float, Meta(gt=0, le=MAX_DELAY_SEC)] | None = None
 
 
-TaskRequest = ChildRequest
+class ArtifactRequest(Struct, frozen=True, kw_only=True, tag="artifact"):
+    """Save a file with the run."""
+
+    name: str
+    path: str
+    media_type: str
+    task: str | None
+    is_temporary: bool
+    """The file is only for this request."""
+
+
+TaskRequest = ChildRequest | ArtifactRequest
 
 
 class TaskAnswer(Struct, frozen=True, kw_only=True):

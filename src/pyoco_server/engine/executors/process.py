@@ -391,9 +391,7 @@ class ExecutorProcess(asyncio.Protocol):
 
     def channel_lost(self) -> None:
         """Either channel: an executor needs both. The other one is read until the process has exited."""
-        if self._is_over:
-            return
-        if self._is_hung_up or self._has_exited:
+        if self._is_over or self._is_hung_up or self._has_exited:
             self._finish(None)
             return
         self._is_retired = True

@@ -12,8 +12,9 @@ from pyoco_server.answers import BatchResult, Run, RunLogs, RunTasks, Submitted
 from pyoco_server.domain.auth import Scope
 from pyoco_server.domain.flows import named_flow
 from pyoco_server.domain.inputs import LABEL_RULE, MAX_LABEL, MAX_TAGS, Refused, decode_json, is_label
-from pyoco_server.domain.runs.jobs import Retry, Submission, with_references
+from pyoco_server.domain.runs.jobs import Submission, with_references
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
+from pyoco_server.domain.runs.repeats import Retry
 from pyoco_server.domain.values import MAX_PARAMS_BYTES
 from pyoco_server.errors import (
     InvalidRequest,

@@ -239,6 +239,14 @@ class ValueStore(Protocol):
         """The owner does not exist any more."""
         ...
 
+    async def withdraw(self, tenant_id: str | None, owner: str, sha256: str) -> None:
+        """The owner does not use it any more, and goes on."""
+        ...
+
+    async def bytes_used(self, tenant_id: str | None, owners: str) -> int:
+        """Of all values that owners of a kind use; equal ones count once."""
+        ...
+
     async def collect(self, older_than: float) -> int:
         """Remove content without uses, written `older_than` seconds ago; their number."""
         ...

@@ -8,7 +8,7 @@ from pyoco_server.domain.audit_trail import ChangeTarget
 from pyoco_server.domain.fleet import KEPT_TASKS
 from pyoco_server.domain.inputs import is_run_id
 from pyoco_server.domain.runs.changes import LinkRetry
-from pyoco_server.domain.runs.jobs import Retry, Submission, repeated
+from pyoco_server.domain.runs.jobs import Submission
 from pyoco_server.domain.runs.listing import RunFilter
 from pyoco_server.domain.runs.model import (
     FROM_START,
@@ -18,6 +18,7 @@ from pyoco_server.domain.runs.model import (
     kept_tasks_of,
     replace,
 )
+from pyoco_server.domain.runs.repeats import Retry, repeated
 from pyoco_server.errors import InvalidRequest, NatsUnavailable, NotCountedYet, RunNotFound, RunNotRetriable
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.audit_trail import AuditTrail
