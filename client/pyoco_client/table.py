@@ -424,6 +424,21 @@ COMMANDS = {
         AFTER,
         LIMIT,
     ),
+    "executions items": called(
+        "List the items of a map node, in order.",
+        Columns(("index",), ("index", "status", "attempt", "run_id", "execution_id"), "items"),
+        lambda client, given: client.executions.items(
+            given.execution_id, given.node_id, status=given.status, cursor=given.cursor, limit=given.limit
+        ),
+        EXECUTION_ID,
+        place("node-id", "Node of type map."),
+        Option(
+            "status",
+            "Only items with this status.",
+            choices=("IDLE", "RUNNING", "SUCCEEDED", "FAILED", "CANCELED"),
+        ),
+        *PAGE,
+    ),
     "executions watch": Command(
         watch_execution,
         (

@@ -20,6 +20,7 @@ from pyoco_server.domain.diagnosis.causes import DIAGNOSIS_ANSWERS
 from pyoco_server.domain.events.views import EVENT_ANSWERS
 from pyoco_server.domain.executions.branches import EdgeState
 from pyoco_server.domain.executions.events import Actor
+from pyoco_server.domain.executions.item_views import ItemCounts, MapItem
 from pyoco_server.domain.executions.model import Execution, NodeState, Phase
 from pyoco_server.domain.executions.records import (
     ExecutionSummary,
@@ -208,10 +209,14 @@ class RunChange(Struct):
 # Executions
 
 
-class ExecutionNode(NodeState, frozen=True, kw_only=True, omit_defaults=False):
-    """A node. `run_status` is the status of its run until that has ended."""
+_Node = without(("map",), NodeState, "_ExecutionNode")
+
+
+class ExecutionNode(_Node, kw_only=True):  # type: ignore[misc, valid-type, call-arg]
+    """A node. `run_status` is the status of its run until that has ended. `items`: of a map."""
 
     run_status: RunStatus | None
+    items: ItemCounts | None
 
 
 _Execution = without(("given_id", "held_bytes", "nodes"), Execution, "_Execution")
@@ -231,6 +236,11 @@ class ExecutionPage(Struct):
     items: list[ExecutionRow]  # type: ignore[valid-type]
     next_cursor: str | None
     counts: dict[str, int] | UnsetType = UNSET
+
+
+class MapItemPage(Struct):
+    items: list[MapItem]
+    next_cursor: str | None
 
 
 class MessageAccepted(Struct):

@@ -14,6 +14,7 @@ import pytest
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain import codec
+from pyoco_server.domain.executions.records import child_id_of, run_id_of
 from pyoco_server.domain.runs.jobs import Submission, accept, pending
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.memory import MemoryGatewayBackend, open_memory_gateway_backend
@@ -162,13 +163,20 @@ def check(outcome: Outcome, died: str) -> None:
         assert set(attempts.values()) == {1} or not attempts, (died, attempts)
     assert all(count == 1 for count in outcome.jobs.values()), (died, outcome.jobs)
     started = [event["payload"] for events in logs for event in events if event["type"] == "NODE_STARTED"]
-    of_log = {payload["run_id"] for payload in started if payload.get("run_id")}
+    of_log = {payload["run_id"] for payload in started if payload.get("run_id")} | items_of(outcome)
     assert {run["run_id"] for run in outcome.runs} <= of_log, died
     children = {child["execution_id"] for child in outcome.children}
-    assert children <= {payload.get("child_execution_id") for payload in started}, died
+    assert children <= {payload.get("child_execution_id") for payload in started} | items_of(outcome), died
     for state in (outcome.state, *outcome.children):
         unfinished = [node for node in state["nodes"].values() if node["status"] in ("RUNNING", "READY")]
         assert unfinished == [], (died, state)
+
+
+def items_of(outcome: Outcome) -> set[str]:
+    """Work of the items of the map `each`."""
+    opened = [event["payload"] for event in outcome.events if event["type"] == "MAP_OPENED"]
+    indexes = range(opened[0]["items"]) if opened else range(0)
+    return {make("e", "each", 1, index) for make in (run_id_of, child_id_of) for index in indexes}
 
 
 async def dead_after_each_step(
@@ -248,6 +256,33 @@ async def test_a_cancel_reaches_the_child_whichever_step_was_the_last() -> None:
 
     below = graph({"only": task(tag="nobody")})
     await dead_after_each_step(graph({"child": CHILD}), create_and_cancel, is_right, below)
+
+
+def mapped(**more: Any) -> dict[str, Any]:
+    node = {"type": "map", "over": [1, 2, 3], "max_parallel": 2, **more}
+    return graph({"each": node, "last": task()}, "each last")
+
+
+ITEM = {"flow": "chain", "params": {"n": "${item}"}}
+
+
+@pytest.mark.parametrize("of_graph", [False, pytest.param(True, marks=pytest.mark.slow)])
+async def test_each_item_runs_once_whichever_step_was_the_last(*, of_graph: bool) -> None:
+    def is_right(outcome: Outcome) -> bool:
+        items = outcome.state["nodes"]["each"]["items"]
+        is_whole = len(outcome.runs) == len(outcome.jobs) == 4
+        return (outcome.state["status"], items["succeeded"]) == ("COMPLETED", 3) and is_whole
+
+    more = {"graph": "below", "input": {"n": "${item}"}} if of_graph else {"node": ITEM}
+    below = graph({"only": task(params={"n": "${input.n}"})})
+    await dead_after_each_step(mapped(**more), create, is_right, below)
+
+
+async def test_a_cancel_reaches_the_items_whichever_step_was_the_last() -> None:
+    def is_right(outcome: Outcome) -> bool:
+        return outcome.state["status"] == "CANCELED" and len(outcome.runs) <= 3
+
+    await dead_after_each_step(mapped(node={**ITEM, "tag": "nobody"}), create_and_cancel, is_right)
 
 
 async def test_a_cancel_converges_whichever_step_was_the_last() -> None:

@@ -23,6 +23,7 @@ from support.executions import (
     execution,
     graph_of,
     join,
+    map_of,
     repeat,
     sleep,
     task,
@@ -54,6 +55,7 @@ KINDS: dict[str, Graph] = {
     "execution": graph_of(
         {"n": execution(retry={"max_attempts": 2}, undo="back"), "back": task(), "last": EXTERNAL}, "n > last"
     ),
+    "map": graph_of({"n": map_of(task(), [1, 2], max_parallel=1, tolerate=1, undo="back"), "back": task()}),
     "message": graph_of({"first": EXTERNAL, "n": wait(message="m", when="data.ok")}, "first > n"),
 }
 """One kind of node each, and one node below it."""
@@ -93,7 +95,8 @@ def _node(node: NodeState, now: float) -> object:
     stop_at = node.stop_requested_at
     stopping = None if stop_at is None else stop_at + GRACE_SEC <= now
     sleeping = None if node.wake_at is None else node.wake_at <= now
-    return node.status, node.attempt, node.iteration, node.work_id, node.gate, stopping, sleeping
+    items = None if node.map is None else (node.map.statuses, node.map.recorded_at < now)
+    return node.status, node.attempt, node.iteration, node.work_id, node.gate, stopping, sleeping, items
 
 
 def moves(life: Checked) -> Iterator[Checked]:
@@ -110,7 +113,7 @@ def moves(life: Checked) -> Iterator[Checked]:
     for run_id, run in life.runs.items():
         if not run.status.is_terminal:
             yield from _ends_of(life, run_id)
-    if any(node.stop_requested_at or node.wake_at for node in life.state.nodes.values()):
+    if any(node.stop_requested_at or node.wake_at or node.map for node in life.state.nodes.values()):
         later = life.copy()
         later.now += GRACE_SEC
         yield later

@@ -11,6 +11,7 @@ from pyoco_server.domain.executions.evolve import fold
 from pyoco_server.domain.executions.graphs import Graph, parse_graph
 from pyoco_server.domain.executions.model import Execution, NodeState, NodeStatus, replace
 from pyoco_server.domain.executions.orchestration import Reaction, react
+from pyoco_server.domain.executions.orchestration_map import work_in_question
 from pyoco_server.domain.executions.records import DispatchRun, RunFact, StartChild
 from pyoco_server.domain.runs.model import RunStatus
 
@@ -41,6 +42,12 @@ def repeat(node: Mapping[str, Any], until: str, **more: Any) -> dict[str, Any]:
 
 def execution(graph: str = "below", **more: Any) -> dict[str, Any]:
     return {"type": "execution", "graph": graph, **more}
+
+
+def map_of(node: Mapping[str, Any] | str, over: Any = "${input}", **more: Any) -> dict[str, Any]:
+    """`node`: a task, or the id of a graph."""
+    work = {"graph": node} if isinstance(node, str) else {"node": dict(node)}
+    return {"type": "map", "over": over, **work, **more}
 
 
 def join(policy: str = "ALL_SUCCESS", **more: Any) -> dict[str, Any]:
@@ -171,9 +178,10 @@ class Life:
     def facts(self) -> dict[str, RunFact | None]:
         """What reading every run of this execution that is or should be there gives."""
         wanted: dict[str, RunFact | None] = {
-            node.work_id: None
-            for node in self.state.nodes.values()
-            if node.work_id is not None and node.status in (NodeStatus.RUNNING, NodeStatus.WAITING)
+            work.id: None
+            for node_id, node in self.state.nodes.items()
+            if node.status in (NodeStatus.RUNNING, NodeStatus.WAITING)
+            for work in work_in_question(self.state, self.graph, node_id)
         }
         return {**wanted, **self.runs}
 

@@ -32,7 +32,7 @@ MAX_STEPS = 20
 MAX_ROUNDS = 200
 JUMPS = (0.0, 0.5, 2.0, GRACE_SEC, 60.0, -5.0)
 OUTPUTS = (None, 0, 1, {"n": 1}, {"n": 5})
-INPUT = {"go": True, "n": 3}
+INPUT = {"go": True, "n": 3, "items": [1, 2, 3]}
 CONDITIONS = ("true", "false", "input.go", "input.n > 5", "nodes.{0}.output == 1", "nodes.{0}.output.n > 2")
 SLEEPS: tuple[dict[str, Any], ...] = (
     {"type": "sleep", "for_sec": 3},
@@ -40,7 +40,11 @@ SLEEPS: tuple[dict[str, Any], ...] = (
     {"type": "sleep", "until": T0 + 5},
     {"type": "sleep", "until": "${input.missing}"},
 )
-UNDONE = ("task", "wait", "repeat", "execution")
+WORK = (
+    *("flow", "flow", "flow", "external", "external", "wait", "wait"),
+    *("sleep", "repeat", "execution", "map"),
+)
+UNDONE = ("task", "wait", "repeat", "execution", "map")
 WORKERS = (None, "w1", "w2")
 
 
@@ -91,13 +95,10 @@ class GraphMaker:
         return name, name
 
     def _work(self) -> dict[str, Any]:
-        kind = self._random.choice(
-            ("flow", "flow", "flow", "external", "external", "wait", "wait", "sleep", "repeat", "execution")
-        )
-        if kind == "execution":
-            return self._execution()
-        if kind == "repeat":
-            return self._repeat()
+        kind = self._random.choice(WORK)
+        makers = {"map": self._map, "execution": self._execution, "repeat": self._repeat}
+        if kind in makers:
+            return makers[kind]()
         if kind == "sleep":
             return self._random.choice(SLEEPS)
         if kind == "wait":
@@ -130,6 +131,17 @@ class GraphMaker:
         retry = {"max_attempts": 2, "backoff_sec": self._random.choice((0, 1))}
         node = {"type": "execution", "graph": "below"}
         return self._some(node, input=given, timeout_sec=20, retry=retry)
+
+    def _map(self) -> dict[str, Any]:
+        pick = self._random.choice
+        node: dict[str, Any] = {"type": "map", "over": pick(("${input.items}", [], [5, 6], "${input.n}"))}
+        retry = {"max_attempts": 2, "backoff_sec": pick((0, 1))}
+        if self._random.random() < 0.3:
+            node = self._some({**node, "graph": "below"}, input="${item}", retry=retry)
+        else:
+            node["node"] = self._some(self._flow(), retry=retry)
+        more = {"max_parallel": pick((1, 2)), "tolerate": pick((1, "50%")), "max_items": 2}
+        return self._some(node, **more)
 
     def _flow(self) -> dict[str, Any]:
         missing = self._random.random() < 0.05
@@ -186,9 +198,13 @@ class Checked(Life):
         super().carry_out(reaction)
 
     def _ids_of(self, node_id: str) -> list[str]:
-        node = self.node(node_id)
+        node, spec = self.node(node_id), self.graph.nodes[node_id]
+        if node.map is not None:
+            parts = [(attempt, index) for index in range(len(node.map.statuses)) for attempt in (1, 2)]
+            items = [work_of(EXECUTION_ID, spec, attempt, index) for attempt, index in parts]
+            return [work.id for work in items if work is not None]
         attempts = range(1, node.attempt + 1)
-        works = [work_of(self.state, self.graph.nodes[node_id], one, node.iteration) for one in attempts]
+        works = [work_of(EXECUTION_ID, spec, one, node.iteration) for one in attempts]
         return [work.id for work in works if work is not None]
 
 
@@ -199,7 +215,7 @@ def check_step(before: Execution | None, after: Execution, commit: e.Commit, gra
     check_undos(before, after, graph)
     assert after.held_bytes == held_bytes_of(after)
     for node_id, node in after.nodes.items():
-        assert node.attempt <= graph.nodes[node_id].work.retry.max_attempts, (node_id, node)
+        assert node.attempt <= graph.nodes[node_id].max_attempts, (node_id, node)
         assert (node.iteration or 0) <= (graph.nodes[node_id].max or 1), (node_id, node)
         known = None if before is None else before.nodes.get(node_id)
         assert known is None or not known.status.is_terminal or known == node, (node_id, known, node)
@@ -430,7 +446,9 @@ class Storm:
 
     def _is_carried_out(self, node_id: str, node: NodeState) -> bool:
         """By a run of the orchestrator. What an outside worker says of its run is only a remark."""
-        own = work_of(self.life.state, self.life.graph.nodes[node_id], node.attempt, node.iteration)
+        if node.map is not None:
+            return True
+        own = work_of(EXECUTION_ID, self.life.graph.nodes[node_id], node.attempt, node.iteration)
         return own is not None and node.work_id == own.id and own.id in self.life.runs
 
 

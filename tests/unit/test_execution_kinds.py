@@ -481,7 +481,7 @@ def test_a_rerun_does_again_what_was_undone_and_all_below_it() -> None:
         (
             {"n": sleep(for_sec=1, undo="u"), "u": task()},
             (),
-            "node n: undo is only for task, wait, repeat and execution",
+            "node n: undo is only for task, wait, repeat, execution and map",
         ),
     ],
 )

@@ -60,7 +60,7 @@ def test_one_graph_may_be_in_many_places() -> None:
         (execution(input="${nodes.x.output}"), "node n: ${nodes.x…}: unknown node 'x'"),
         (execution(input="${secrets.x}"), "is only resolved in the params of a task"),
         (execution(params={}), "node n: params is only for task nodes, and this is an execution"),
-        (task(graph="b"), "node n: graph is only for execution nodes, and this is a task"),
+        (task(graph="b"), "node n: graph is only for execution and map nodes, and this is a task"),
     ],
 )
 def test_an_execution_node_that_could_not_work_is_refused(node: dict[str, object], problem: str) -> None:

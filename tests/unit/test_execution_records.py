@@ -57,6 +57,9 @@ JSON = st.recursive(
 )
 ACTORS = st.builds(e.Actor, st.sampled_from(e.ActorKind), st.none() | TEXT)
 FAILURES = st.builds(e.Failure, message=TEXT, code=TEXT, details=JSON)
+ITEM_ENDS = st.builds(
+    e.ItemEnd, index=st.integers(0, 9), attempt=st.integers(1, 9), output=JSON, error=st.none() | FAILURES
+)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 
@@ -69,6 +72,7 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
         float: FINITE,
         bool: st.booleans(),
         e.Failure: FAILURES,
+        tuple[e.ItemEnd, ...]: st.lists(ITEM_ENDS, max_size=3).map(tuple),
         tuple[str, ...]: st.lists(TEXT, max_size=3).map(tuple),
         str | None: st.none() | TEXT,
         float | None: st.none() | FINITE,
@@ -395,7 +399,7 @@ def test_commands_that_ask_for_something_else_have_other_digests() -> None:
 def rerun(old: Life) -> Life:
     """A new execution of the same graph that begins with what the old one had done for good."""
     life = Life(old.graph, input=old.state.input)
-    carried = carry_over(old.graph, outputs_for_rerun(old.state, old.graph), "e-0")
+    carried = carry_over(old.graph, old.state)
     if carried:
         life.append(tuple(carried), ANN)
     life.react()
@@ -500,7 +504,7 @@ def test_forks_waits_and_joins_are_taken_over_as_what_they_were() -> None:
     for carried in ("w", "split", "a", "b", "gather"):
         assert life.types_of(carried)[1:] == ["NODE_SUCCEEDED"], "it was not started here"
         node = life.node(carried)
-        assert (node.carried_from, node.attempt, node.started_at) == ("e-0", 0, None)
+        assert (node.carried_from, node.attempt, node.started_at) == (EXECUTION_ID, 0, None)
     assert life.statuses["last"] == "RUNNING"
     assert life.node("last").carried_from is None
 
@@ -528,7 +532,7 @@ def test_what_is_taken_over_of_any_life_can_have_happened() -> None:
         old = storm(seed)
         outputs = outputs_for_rerun(old.state, old.graph)
         life = Checked(old.graph, input=old.state.input)
-        if events := carry_over(old.graph, outputs, "e-0"):
+        if events := carry_over(old.graph, old.state):
             life.append(tuple(events), ANN)
         succeeded = {name for name, status in life.statuses.items() if status == "SUCCEEDED"}
         assert succeeded == set(outputs), seed

@@ -202,7 +202,7 @@ def edge(**fields: str) -> Callable[[dict[str, Any]], None]:
         ),
         (
             change("nodes.book.type", ...),
-            "node book: type is missing; write one of task, wait, sleep, repeat, execution, fork, join",
+            "node book: type is missing; write one of task, wait, sleep, repeat, execution, map, fork, join",
         ),
         (change("nodes.book.type", "tsak"), "node book: type 'tsak' is unknown (did you mean 'task'?)"),
         (change("nodes.book.type", ["task"]), "node book: type \"['task']\" is unknown"),
@@ -249,7 +249,7 @@ def edge(**fields: str) -> Callable[[dict[str, Any]], None]:
         ),
         (
             change("nodes.gather.retry", {}),
-            "retry is only for task and execution nodes, and this is a join",
+            "retry is only for task, execution and map nodes, and this is a join",
         ),
         (change("nodes.gather.policy", "SOME"), "node gather: policy: Invalid enum value 'SOME'"),
         (change("nodes.gather.policy", "CUSTOM"), "node gather: policy CUSTOM requires min_success"),
@@ -420,7 +420,7 @@ def test_all_problems_are_said_at_once_up_to_twenty() -> None:
     assert all(part in text for part in ("'flwo'", "node book: type", "edge nobody → book"))
     definition["nodes"] |= {f"n{i}": {"type": "x"} for i in range(25)}
     text = refusal(definition)
-    assert text.count("; write one of task, wait, sleep, repeat, execution, fork, join") == 19
+    assert text.count("; write one of task, wait, sleep, repeat, execution, map, fork, join") == 19
     assert text.endswith("; and 8 more")
 
 

@@ -68,6 +68,19 @@ ENDLESS: dict[str, Any] = {
         {"from": "ask", "to": "gather"},
     ],
 }
+MONTHS: dict[str, Any] = {
+    "nodes": {
+        "each": {
+            "type": "map",
+            "over": "${input.rows}",
+            "node": {"flow": "report", "params": {"rows": "${item}"}},
+            "max_parallel": 3,
+        }
+    }
+}
+YEAR: dict[str, Any] = {
+    "nodes": {"months": {"type": "execution", "graph": "months", "input": "${input}"}},
+}
 QUESTION: dict[str, Any] = {"nodes": {"ask": {"type": "wait", "prompt": "${input.question}"}}}
 
 
@@ -79,6 +92,8 @@ def site(built: Path, chromium: str, tmp_path_factory: pytest.TempPathFactory) -
             ("failing", FAILING),
             ("endless", ENDLESS),
             ("question", QUESTION),
+            ("months", MONTHS),
+            ("year", YEAR),
         ):
             running.api.put_graph(graph_id, definition)
         yield running
@@ -161,6 +176,23 @@ def test_a_node_shows_what_went_in_and_out_and_leads_to_its_run(browser: Browser
         expect(page.get_by_role("heading", level=1)).to_contain_text("report")
         page.get_by_role("link", name=execution_id).click()
         expect(page.get_by_role("heading", level=1)).to_have_text("monthly-close")
+
+
+def test_a_node_leads_to_its_execution_and_a_map_to_its_items(browser: Browser, site: Site) -> None:
+    made = site.api.executions.create("year", {"rows": [3, 4, 5]})["execution_id"]
+    assert [*site.api.executions.watch(made)][-1]["type"] == "EXECUTION_COMPLETED"
+    with page_of(browser, site, f"#/executions/{made}") as page:
+        page.get_by_role("button", name=re.compile("^months.*Succeeded")).click()
+        page.get_by_role("region", name="months").get_by_role("link").nth(1).click()
+        expect(page.locator(".facts").first).to_contain_text("Part of")
+        page.get_by_role("button", name=re.compile("^each.*Succeeded")).click()
+        items = page.locator("details", has_text="Items")
+        expect(items).to_contain_text("3 succeeded, 0 failed")
+        items.locator("summary").click()
+        expect(items.locator("li")).to_have_count(3)
+        keep(page, "execution-items")
+        items.get_by_role("link").first.click()
+        expect(page.get_by_role("heading", level=1)).to_contain_text("report")
 
 
 def test_the_past_can_be_looked_at_and_left(browser: Browser, site: Site) -> None:

@@ -42,6 +42,11 @@ _NODES = Columns(
     ("status", "node_id", "run_id", "started_at", "ended_at", "error"),
     ("started_at", "ended_at", "run_id"),
 )
+_ITEMS = Columns(
+    ("index",),
+    ("index", "status", "attempt", "run_id", "execution_id", "carried_from"),
+    ("carried_from", "execution_id", "run_id"),
+)
 _WAITS = Columns(
     ("execution_id", "node_id"),
     ("waiting_at", "execution_id", "node_id", "prompt", "wait_key", "deadline"),
@@ -208,6 +213,30 @@ def events(
     page = client.executions.events(execution_id, after, limit)
     rows = [{**event, "details": _details(event)} for event in page["items"]]
     shown.list(page, rows, _EVENTS, texts.NO_EVENTS)
+
+
+@app.command
+def items(
+    execution_id: ExecutionId,
+    node_id: str,
+    *,
+    status: Literal["IDLE", "RUNNING", "SUCCEEDED", "FAILED", "CANCELED"] | None = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+    shown: Shown = AS_JSON,
+    client: Client,
+) -> None:
+    """List the items of a map node, in order.
+
+    Parameters
+    ----------
+    node_id
+        Node of type map.
+    status
+        Only items with this status.
+    """
+    page = client.executions.items(execution_id, node_id, status=status, cursor=cursor, limit=limit)
+    shown.page(page, _ITEMS, texts.NO_ITEMS)
 
 
 @app.command

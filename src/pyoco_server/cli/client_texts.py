@@ -306,6 +306,7 @@ NO_API_KEYS = Text(
 )
 NO_CHANGES = Text(en="no changes", ja="変更はありません")
 NO_EVENTS = Text(en="no events", ja="イベントはありません")
+NO_ITEMS = Text(en="no items", ja="itemはありません")
 NO_WAITING_NODES = Text(en="no waiting nodes", ja="待機中のnodeはありません")
 DATA_NOT_JSON = Text(
     en="--data is not JSON ({reason}); example: --data '{{\"ok\": true}}'",

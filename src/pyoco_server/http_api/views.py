@@ -43,6 +43,7 @@ from pyoco_server.domain.events.views import (
 from pyoco_server.domain.executions.branches import EdgeState
 from pyoco_server.domain.executions.codec import payload_view
 from pyoco_server.domain.executions.events import Event
+from pyoco_server.domain.executions.item_views import item_counts
 from pyoco_server.domain.executions.model import Execution, NodeState
 from pyoco_server.domain.fleet import WorkerRecord
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
@@ -127,7 +128,8 @@ def execution_view(
 
 def _node_view(node: NodeState, run_statuses: Mapping[str, RunStatus]) -> ExecutionNode:
     run_status = run_statuses.get(node.run_id) if node.run_id is not None else None
-    return shown(ExecutionNode, node, run_status=run_status)
+    items = None if node.map is None else item_counts(node.map)
+    return shown(ExecutionNode, node, run_status=run_status, items=items)
 
 
 def accepted_message(state: Execution, name: str) -> MessageAccepted:

@@ -58,6 +58,21 @@ class AsyncExecutions(Calls):
         wanted = given({"after": after, "limit": limit})
         return await self._dict("GET", _path(execution_id, "/events"), params=wanted)
 
+    async def items(
+        self,
+        execution_id: str,
+        node_id: str,
+        *,
+        status: str | None = None,
+        cursor: str | None = None,
+        limit: int | None = None,
+    ) -> Answer:
+        """The items of a map, in order."""
+        path = _path(execution_id, f"/nodes/{segment(node_id)}/items")
+        return await self._dict(
+            "GET", path, params=given({"status": status, "cursor": cursor, "limit": limit})
+        )
+
     async def waits(self, cursor: str | None = None, limit: int | None = None) -> Answer:
         """Waiting nodes, oldest first."""
         return await self._dict("GET", "/waits", params=given({"cursor": cursor, "limit": limit}))
@@ -313,6 +328,7 @@ class Executions:
     delete = blocking(AsyncExecutions.delete)
     resume = blocking(AsyncExecutions.resume)
     send_message = blocking(AsyncExecutions.send_message)
+    items = blocking(AsyncExecutions.items)
     rerun = blocking(AsyncExecutions.rerun)
 
 

@@ -759,6 +759,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/executions/{execution_id}/nodes/{node_id}/items": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the items of a map
+         * @description In order. None before the map has opened.
+         */
+        get: operations["list_items_executions__execution_id__nodes__node_id__items_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/executions/{execution_id}/events": {
         parameters: {
             query?: never;
@@ -2061,6 +2081,11 @@ export interface components {
          */
         ExecutionStatus: "ACTIVE" | "CANCELED" | "COMPLETED" | "FAILED";
         /**
+         * NodeStatus
+         * @enum {unknown}
+         */
+        NodeStatus: "CANCELED" | "FAILED" | "IDLE" | "READY" | "RUNNING" | "SUCCEEDED" | "WAITING";
+        /**
          * RunStatus
          * @enum {unknown}
          */
@@ -2611,7 +2636,7 @@ export interface components {
         };
         /**
          * ExecutionNode
-         * @description A node. `run_status` is the status of its run until that has ended.
+         * @description A node. `run_status` is the status of its run until that has ended. `items`: of a map.
          */
         ExecutionNode: {
             node_type: string;
@@ -2682,12 +2707,8 @@ export interface components {
             /** @default null */
             undoes: string | null;
             run_status: components["schemas"]["RunStatus"] | null;
+            items: components["schemas"]["ItemCounts"] | null;
         };
-        /**
-         * NodeStatus
-         * @enum {unknown}
-         */
-        NodeStatus: "CANCELED" | "FAILED" | "IDLE" | "READY" | "RUNNING" | "SUCCEEDED" | "WAITING";
         /** ResumeRequest */
         ResumeRequest: {
             requested_at: number;
@@ -2722,6 +2743,17 @@ export interface components {
             canceled_branches: string[];
             /** @default false */
             is_passable: boolean;
+        };
+        /**
+         * ItemCounts
+         * @description `elements`: of the list, null until the map has opened. `succeeded` includes those carried over.
+         */
+        ItemCounts: {
+            elements: number | null;
+            total: number;
+            succeeded: number;
+            failed: number;
+            carried: number;
         };
         /** ExecutionSummary */
         ExecutionSummary: {
@@ -2895,6 +2927,23 @@ export interface components {
             counts?: {
                 [key: string]: number;
             };
+        };
+        /** MapItemPage */
+        MapItemPage: {
+            items: components["schemas"]["MapItem"][];
+            next_cursor: string | null;
+        };
+        /**
+         * MapItem
+         * @description With a batch, several elements of the list. An end is shown up to a minute late, with many items.
+         */
+        MapItem: {
+            index: number;
+            status: components["schemas"]["NodeStatus"];
+            attempt: number;
+            run_id: string | null;
+            execution_id: string | null;
+            carried_from: string | null;
         };
         /**
          * MessageAccepted
@@ -7896,6 +7945,81 @@ export interface operations {
             };
             /** @description ERR-PYOCO-0073: cannot be deleted now */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0002: invalid request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0003: nats unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    list_items_executions__execution_id__nodes__node_id__items_get: {
+        parameters: {
+            query?: {
+                /** @description Filter by status */
+                status?: components["schemas"]["NodeStatus"] | null;
+                /** @description next_cursor of the previous page */
+                cursor?: string | null;
+                /** @description Page size */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                execution_id: string;
+                node_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MapItemPage"];
+                };
+            };
+            /** @description ERR-PYOCO-0014: api key required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0015: invalid api key; ERR-PYOCO-0060: missing scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description ERR-PYOCO-0032: node not found */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };

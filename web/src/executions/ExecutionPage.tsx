@@ -254,6 +254,20 @@ function Facts({ execution }: { execution: Execution }) {
           </dd>
         </div>
       )}
+      {execution.parent_execution_id !== null && (
+        <div>
+          <dt>{t("execution.fact.parent")}</dt>
+          <dd>
+            <a
+              href={link(["executions", execution.parent_execution_id], {
+                node: execution.parent_node_id ?? undefined,
+              })}
+            >
+              <RunId id={execution.parent_execution_id} />
+            </a>
+          </dd>
+        </div>
+      )}
       {execution.tenant_id !== null && (
         <div>
           <dt>{t("run.fact.tenant")}</dt>

@@ -9,6 +9,7 @@ import { JsonValue } from "../ui/JsonValue";
 import { Status } from "../ui/Status";
 import { Age, Moment, Plain, RunId, Took } from "../ui/texts";
 import { type Definition, isAsking, kindOf, lookOf } from "./graphs/definition";
+import { ItemsView } from "./ItemsView";
 import { ResumeForm } from "./waits/ResumeForm";
 
 /** Stands for itself where the log leaves it out. */
@@ -45,7 +46,7 @@ export function NodePanel({
           <Glyph name="close" />
         </button>
       </header>
-      {node && <NodeFacts id={id} node={node} flow={work?.flow} />}
+      {node && <NodeFacts id={id} node={node} flow={work?.flow} graph={plan?.graph} />}
       {node && isAsking(node) && (
         <div class="wait-here">
           {node.prompt && (
@@ -80,6 +81,7 @@ export function NodePanel({
         </pre>
       )}
       {node?.gate && <GateView gate={node.gate} />}
+      {node?.items && <ItemsView executionId={execution.execution_id} nodeId={id} items={node.items} />}
       <Ways id={id} execution={execution} definition={definition} />
       <div class="task-values">
         {work?.params && Object.keys(work.params).length > 0 && <Value title={t("run.params")} value={work.params} />}
@@ -94,7 +96,17 @@ export function NodePanel({
   );
 }
 
-function NodeFacts({ id, node, flow }: { id: string; node: NodeState; flow: string | undefined }) {
+function NodeFacts({
+  id,
+  node,
+  flow,
+  graph,
+}: {
+  id: string;
+  node: NodeState;
+  flow: string | undefined;
+  graph: string | undefined;
+}) {
   return (
     <dl class="facts">
       {node.started_at !== null && (
@@ -103,6 +115,18 @@ function NodeFacts({ id, node, flow }: { id: string; node: NodeState; flow: stri
         </Fact>
       )}
       {flow !== undefined && <Fact name={t("runs.column.flow")}>{visible(flow)}</Fact>}
+      {graph !== undefined && (
+        <Fact name={t("executions.column.graph")}>
+          <a href={link(["graphs", graph])}>{visible(graph)}</a>
+        </Fact>
+      )}
+      {node.child_execution_id !== null && (
+        <Fact name={t("node.child")}>
+          <a href={link(["executions", node.child_execution_id])}>
+            <RunId id={node.child_execution_id} />
+          </a>
+        </Fact>
+      )}
       {node.run_id !== null && (
         <Fact name={t("run.fact.id")}>
           <a href={link(["runs", node.run_id])}>

@@ -47,6 +47,8 @@ const TELLING = [
 
 /** The content of an event beyond its type, in one line. */
 export function saying(event: ExecutionEvent): string {
+  const ended: unknown = event.payload.ended;
+  if (Array.isArray(ended)) return `+${ended.length}`;
   for (const name of TELLING) {
     const value = event.payload[name];
     if (value === undefined || value === null) continue;

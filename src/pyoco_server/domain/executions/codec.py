@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from pyoco_server.domain.codec import NOT_READABLE, Unreadable, decoding, encode, light
 from pyoco_server.domain.executions import events as e
@@ -136,6 +137,9 @@ def smaller(state: Execution, payloads: Sequence[e.Payload]) -> tuple[e.Payload,
     if len(groups) > 1:
         half = groups[: len(groups) // 2]
         return tuple(payload for group in half for payload in group)
+    large = next((one for one in payloads if isinstance(one, e.MapItemsEnded)), None)
+    if large is not None and len(payloads) > 1:
+        return tuple(payloads[: max(1, payloads.index(large))])
     return _failed(state, payloads[-1]) if payloads else None
 
 
@@ -152,6 +156,13 @@ def _groups(payloads: Sequence[e.Payload]) -> list[list[e.Payload]]:
 
 def _failed(state: Execution, payload: e.Payload) -> tuple[e.Payload, ...] | None:
     match payload:
+        case e.MapItemsEnded(ended=(item,)):
+            error = e.Failure(_too_large("the output", item.output), "OUTPUT_TOO_LARGE")
+            return (
+                replace(payload, ended=(e.ItemEnd(index=item.index, attempt=item.attempt, error=error),)),
+            )
+        case e.MapItemsEnded(ended=ended):
+            return (replace(payload, ended=ended[: len(ended) // 2]),)
         case e.NodeSucceeded(node_id=node_id):
             error = e.Failure(_too_large("the output", payload.output), "OUTPUT_TOO_LARGE")
             attempt = state.nodes[node_id].attempt

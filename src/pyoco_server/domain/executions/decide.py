@@ -195,6 +195,8 @@ def _node_id(event: e.WorkOfNode) -> str:
 
 
 def _refuse_by_hand(graph: Graph, command: c.NodeCommand) -> Rejected | None:
+    if isinstance(command, c.PutNodeWaiting) and graph.nodes[command.node_id].type is NodeType.MAP:
+        return Rejected(Code.NODE_STATUS, f"node {command.node_id!r} is a map, which cannot wait")
     undone = graph.undoes.get(command.node_id)
     if undone is None or not isinstance(command, c.MarkNodeReady):
         return None
@@ -358,7 +360,7 @@ def fail(
 ) -> list[e.Payload]:
     """The end of an attempt: READY again while attempts are left, else the end of the node."""
     attempt = node.attempt
-    if attempt < spec.work.retry.max_attempts and not is_final:
+    if attempt < spec.max_attempts and not is_final:
         return [
             e.NodeFailReported(
                 node_id=node_id, attempt=attempt, error=error, retry_at=now + backoff(spec, attempt)

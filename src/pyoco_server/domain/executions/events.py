@@ -237,7 +237,38 @@ class JoinPassed(Payload, frozen=True, kw_only=True):
     node_id: str
 
 
-def value_in(payload: Payload) -> Any:
+class MapOpened(Payload, frozen=True, kw_only=True):
+    node_id: str
+    elements: int
+    """Of the list."""
+    items: int
+    """Runs or executions: fewer than elements with a batch."""
+
+
+class ItemEnd(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The end of an attempt of an item."""
+
+    index: int
+    attempt: int = 1
+    output: Any = None
+    error: Failure | None = None
+    """It failed."""
+    retry_at: float | None = None
+    """Time of its next attempt; None: it was the last."""
+
+
+class MapItemsEnded(Payload, frozen=True, kw_only=True):
+    """What has ended since the last such event."""
+
+    node_id: str
+    ended: tuple[ItemEnd, ...]
+    items: int | None = None
+    """With `carried_from`: of the map."""
+    carried_from: str | None = None
+    """The execution whose outputs a rerun keeps; this comes before the node starts."""
+
+
+def value_in(payload: Payload) -> Any:  # noqa: PLR0911 - one return per type
     """What a caller or a run has put into an event."""
     match payload:
         case ExecutionCreated():
@@ -248,12 +279,18 @@ def value_in(payload: Payload) -> Any:
             return payload.data
         case NodeSucceeded():
             return payload.output
+        case MapItemsEnded():
+            return [item.output for item in payload.ended]
         case ExecutionCompleted():
             return payload.result
     return None
 
 
-EXTENSIONS: Final[dict[str, type[Payload]]] = {"MESSAGE_RECEIVED": MessageReceived}
+EXTENSIONS: Final[dict[str, type[Payload]]] = {
+    "MAP_OPENED": MapOpened,
+    "MAP_ITEMS_ENDED": MapItemsEnded,
+    "MESSAGE_RECEIVED": MessageReceived,
+}
 """Event types beyond the 24 of the contract."""
 
 PAYLOADS: Final[dict[str, type[Payload]]] = {

@@ -9,6 +9,7 @@ from functools import reduce
 from typing import Any, Final, cast
 
 from pyoco_server.domain.executions import events as e
+from pyoco_server.domain.executions.evolve_map import items_ended, map_opened, output_moved
 from pyoco_server.domain.executions.model import (
     Execution,
     ExecutionStatus,
@@ -96,6 +97,8 @@ _PHASES: Final[dict[type[e.Payload], frozenset[Phase]]] = {
     e.NodeInterruptRequested: _ENDING_NODES,
     e.NodeCanceled: _ACTIVE,
     e.MessageReceived: frozenset({Phase.CREATED, Phase.STARTED}),
+    e.MapOpened: _WORK,
+    e.MapItemsEnded: _ENDING_NODES,  # as facts of a node that ran already
     e.ForkOpened: _WORK,
     e.JoinGateUpdated: _WORK,
     e.JoinPassed: _WORK,
@@ -113,8 +116,8 @@ def _undoes(payload: e.Payload) -> str | None:
 
 
 def _is_carried(payload: e.Payload) -> bool:
-    """A rerun keeps the output of an earlier execution: the node succeeds without a start."""
-    return isinstance(payload, e.NodeSucceeded) and payload.carried_from is not None
+    """A rerun keeps outputs of an earlier execution, of nodes or items that do not start."""
+    return isinstance(payload, e.NodeSucceeded | e.MapItemsEnded) and payload.carried_from is not None
 
 
 # Statuses from which a node event has an effect, and the effect.
@@ -180,9 +183,8 @@ def _resumed(node: NodeState, payload: e.NodeResumed, at: float) -> NodeState:
 
 def _succeeded(node: NodeState, payload: e.NodeSucceeded, at: float) -> NodeState:
     return replace(
-        node,
+        output_moved(node, payload.output),
         status=NodeStatus.SUCCEEDED,
-        output=payload.output,
         carried_from=payload.carried_from,
         ended_at=at,
     )
@@ -261,6 +263,8 @@ NODE_TRANSITIONS: Final[dict[type[e.Payload], tuple[frozenset[NodeStatus], NodeC
     e.NodeCancelRequested: (frozenset({READY, RUNNING, WAITING}), _stop_requested),
     e.NodeInterruptRequested: (frozenset({RUNNING}), _stop_requested),
     e.NodeCanceled: (UNFINISHED, _canceled),
+    e.MapOpened: (frozenset({RUNNING}), map_opened),
+    e.MapItemsEnded: (frozenset({RUNNING}), items_ended),
     e.ForkOpened: (frozenset({RUNNING}), _fork_opened),
     e.JoinGateUpdated: (UNFINISHED, _gate_updated),
     e.JoinPassed: (frozenset({RUNNING}), _noted),
@@ -348,6 +352,8 @@ _CHANGE_VALUES: Final = frozenset(
         e.NodeResumeRequested,
         e.NodeResumed,
         e.NodeSucceeded,
+        e.MapOpened,
+        e.MapItemsEnded,
     }
 )
 

@@ -15,6 +15,7 @@ class NodeType(StrEnum):
     SLEEP = "sleep"
     REPEAT = "repeat"
     EXECUTION = "execution"
+    MAP = "map"
     FORK = "fork"
     JOIN = "join"
 
@@ -48,6 +49,9 @@ class Retry(Struct, frozen=True, kw_only=True):
     backoff_sec: Annotated[float, Meta(ge=0, le=86_400)] = 0
 
 
+MAX_ITEMS = 10_000
+
+
 class GraphNode(Struct, frozen=True, kw_only=True):
     id: str
     type: NodeType
@@ -77,12 +81,21 @@ class GraphNode(Struct, frozen=True, kw_only=True):
     until: float | str | None = None
     """Of a repeat: a condition in CEL, over `output`."""
     node: "GraphNode | None" = None
-    """The task that a repeat repeats."""
+    """The task that a repeat repeats, or a map runs for each item."""
     max: int | None = None
     every_sec: float = 0
     graph: str | None = None
-    """The graph that an execution node executes, with this input."""
+    """The graph that an execution node executes, or a map for each item, with this input."""
     input: Any = None
+    over: Any = None
+    """Of a map: one reference to a list, or a list."""
+    max_parallel: int = 10
+    tolerate: int | str = 0
+    """Items that may fail: a number, or a percentage such as 10%."""
+    batch: int | None = None
+    """Elements of the list per item."""
+    max_items: int = MAX_ITEMS
+    """Elements of the list."""
 
     undo: str | None = None
     """The node that undoes it, if it succeeded and the execution fails or is cancelled."""
@@ -91,6 +104,22 @@ class GraphNode(Struct, frozen=True, kw_only=True):
     def work(self) -> "GraphNode":
         """The task whose runs carry it out."""
         return self.node or self
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether executions of another graph carry it out."""
+        return self.graph is not None
+
+    @property
+    def max_attempts(self) -> int:
+        """A map is started once; its items have attempts."""
+        return 1 if self.type is NodeType.MAP else self.work.retry.max_attempts
+
+    def tolerated(self, items: int) -> int:
+        """How many of this many items may fail."""
+        if isinstance(self.tolerate, int):
+            return self.tolerate
+        return int(float(self.tolerate.rstrip("%")) * items / 100)
 
 
 class Edge(Struct, frozen=True, kw_only=True):

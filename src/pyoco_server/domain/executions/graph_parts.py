@@ -8,7 +8,9 @@ from msgspec import Meta, Struct
 
 from pyoco_server.domain.cel.expressions import ConditionError
 from pyoco_server.domain.executions import conditions, interpolation
+from pyoco_server.domain.executions.graph_maps import check_map
 from pyoco_server.domain.executions.graph_model import (
+    MAX_ITEMS,
     Edge,
     EdgeOn,
     GraphNode,
@@ -31,7 +33,7 @@ _GIVEN_UP = object()
 Problems = list[str]
 
 TASK, WAIT, JOIN, SLEEP = NodeType.TASK, NodeType.WAIT, NodeType.JOIN, NodeType.SLEEP
-REPEAT, EXECUTION = NodeType.REPEAT, NodeType.EXECUTION
+REPEAT, EXECUTION, MAP = NodeType.REPEAT, NodeType.EXECUTION, NodeType.MAP
 MAX_ITERATIONS = 10_000
 
 
@@ -41,12 +43,14 @@ class _Key(Struct, frozen=True):
 
 
 _Timeout = Annotated[float, Meta(gt=0, le=MAX_TIMEOUT_SEC)]
+_Items = Annotated[int, Meta(ge=1, le=MAX_ITEMS)]
+_Percentage = Annotated[str, Meta(pattern=r"^(100|[0-9]{1,2}(\.[0-9]{1,3})?)%$")]
 _NODE_KEYS = {
     "flow": _Key(Annotated[str, Meta(min_length=1, max_length=MAX_FLOW_NAME)], (TASK,)),
     "tag": _Key(str, (TASK,)),
     "params": _Key(dict[str, Any], (TASK,)),
     "external": _Key(bool, (TASK,)),
-    "retry": _Key(dict[str, Any], (TASK, EXECUTION)),
+    "retry": _Key(dict[str, Any], (TASK, EXECUTION, MAP)),
     "timeout_sec": _Key(_Timeout, (TASK, WAIT, EXECUTION)),
     "delay_sec": _Key(Annotated[float, Meta(ge=0, le=MAX_DELAY_SEC)], (TASK,)),
     "run_at": _Key(Annotated[float, Meta(ge=0, le=MAX_TIMESTAMP)] | str, (TASK,)),
@@ -62,11 +66,16 @@ _NODE_KEYS = {
     "cancel_rest": _Key(bool, (JOIN,)),
     "for_sec": _Key(float | str, (SLEEP,)),
     "until": _Key(float | str, (SLEEP, REPEAT)),
-    "node": _Key(dict[str, Any], (REPEAT,)),
+    "node": _Key(dict[str, Any], (REPEAT, MAP)),
     "max": _Key(Annotated[int, Meta(ge=1, le=MAX_ITERATIONS)], (REPEAT,)),
-    "graph": _Key(str, (EXECUTION,)),
-    "input": _Key(Any, (EXECUTION,)),
-    "undo": _Key(str, (TASK, WAIT, REPEAT, EXECUTION)),
+    "graph": _Key(str, (EXECUTION, MAP)),
+    "input": _Key(Any, (EXECUTION, MAP)),
+    "over": _Key(str | list[Any], (MAP,)),
+    "max_parallel": _Key(Annotated[int, Meta(ge=1, le=1_000)], (MAP,)),
+    "tolerate": _Key(Annotated[int, Meta(ge=0)] | _Percentage, (MAP,)),
+    "batch": _Key(_Items, (MAP,)),
+    "max_items": _Key(_Items, (MAP,)),
+    "undo": _Key(str, (TASK, WAIT, REPEAT, EXECUTION, MAP)),
     "every_sec": _Key(Annotated[float, Meta(ge=0, le=MAX_TIMEOUT_SEC)], (REPEAT,)),
 }
 _EDGE_KEYS = {"from": str, "to": str, "on": EdgeOn, "then": Then, "when": str}
@@ -107,7 +116,7 @@ def _inner(node_id: str, given: Mapping[str, Any], problems: Problems) -> GraphN
         problems.append(f"node {node_id}: node must be a task with a flow, and this is a {given['type']}")
         return None
     if given.get("undo") is not None:
-        problems.append(f"node {node_id}: undo belongs to the {NodeType.REPEAT}, not to its node")
+        problems.append(f"node {node_id}: undo belongs to the node, not to the task inside")
     if given.get("external"):
         problems.append(f"node {node_id}: node must have a flow; an external task has no run")
     return read_node(node_id, {**given, "type": TASK.value}, problems, ": node")
@@ -315,6 +324,12 @@ def _check_execution(where: str, node: GraphNode, given: Mapping[str, Any], prob
         problems.append(f"{where}: graph {_shown(node.graph)} must match {NAME_RULE}")
 
 
+def _check_map(where: str, node: GraphNode, given: Mapping[str, Any], problems: Problems) -> None:
+    check_map(where, node, given, problems)
+    if node.graph is not None:
+        _check_execution(where, node, given, problems)
+
+
 def _check_nothing(where: str, node: GraphNode, given: Mapping[str, Any], problems: Problems) -> None:
     """A fork with valid keys is always valid."""
 
@@ -327,6 +342,7 @@ _CHECKS = {
     NodeType.SLEEP: _check_sleep,
     NodeType.REPEAT: _check_repeat,
     NodeType.EXECUTION: _check_execution,
+    NodeType.MAP: _check_map,
 }
 
 
@@ -335,6 +351,7 @@ def templates_of(node: GraphNode) -> dict[str, Any]:
     return {
         "params": node.work.params,
         "input": node.input,
+        "over": node.over,
         "prompt": node.prompt,
         "wait_key": node.wait_key,
         "for_sec": node.for_sec,
@@ -342,17 +359,21 @@ def templates_of(node: GraphNode) -> dict[str, Any]:
     }
 
 
-_LOCALS: dict[NodeType, tuple[str, ...]] = {REPEAT: ("iteration",)}
-"""What the params of the task inside a node can read, beside the values of the execution."""
+def _locals_of(node: GraphNode) -> tuple[str, ...]:
+    """What the work of a node can read, beside the values of the execution."""
+    if node.type is REPEAT:
+        return ("iteration",)
+    if node.type is MAP:
+        return ("item" if node.batch is None else "items", "index")
+    return ()
 
 
 def nodes_read_by(node: GraphNode, problems: Problems) -> frozenset[str]:
     found: frozenset[str] = frozenset()
     for key, value in templates_of(node).items():
         try:
-            is_params = key == "params"
-            local = _LOCALS.get(node.type, ()) if is_params else ()
-            found |= interpolation.check(value, allows_secrets=is_params, local=local)
+            local = _locals_of(node) if key in ("params", "input") else ()
+            found |= interpolation.check(value, allows_secrets=key == "params", local=local)
         except interpolation.TemplateError as error:
             problems.append(f"node {node.id}: {key}: {error}")
     return found

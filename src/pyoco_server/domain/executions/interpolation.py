@@ -37,9 +37,14 @@ _ROOT = re.compile(r"[A-Za-z0-9_-]+")
 _SHOWN_KEYS = 10
 _LATER = frozenset(kind.value for kind in Kind)
 """Roots whose values are put in by a worker."""
-_LOCAL = ("iteration",)
+_LOCAL = ("iteration", "item", "items", "index")
 """Roots that only the params inside a certain node have."""
-_WHERE = {"iteration": "in the params of the task inside a repeat"}
+_WHERE = {
+    "iteration": "in the params of the task inside a repeat",
+    "item": "in the params or the input of a map without batch",
+    "items": "in the params or the input of a map with batch",
+    "index": "in the params or the input of a map",
+}
 _ROOTS = ("input", "nodes", *Kind, *_LOCAL)
 
 
@@ -70,6 +75,24 @@ def check(value: object, *, allows_secrets: bool = True, local: tuple[str, ...] 
     if not allows_secrets and (secret := next((one for one in found if one.root in _LATER), None)):
         raise TemplateError(f"'${{{secret.text}}}' is only resolved in the params of a task")
     return frozenset(str(reference.steps[0]) for reference in found if reference.root == "nodes")
+
+
+def is_reference(text: str) -> bool:
+    """Whether a text is one `${…}` and nothing else. Raises TemplateError."""
+    parts = _parts(text)
+    return len(parts) == 1 and isinstance(parts[0], _Reference)
+
+
+def has_references(value: object) -> bool:
+    """Raises TemplateError."""
+    return next(_references(value, 0), None) is not None
+
+
+def found_at(text: str, *, input: Any, nodes: Mapping[str, Mapping[str, Any]]) -> Any:  # noqa: A002 - the word of graphs
+    """The value of one `${…}`, whose size does not matter. Raises TemplateFailed."""
+    part = _parts(text)[0]
+    assert isinstance(part, _Reference)  # noqa: S101 - checked at registration
+    return _found(part, {"input": input, "nodes": nodes})
 
 
 class Rendered(Struct, frozen=True):
@@ -193,7 +216,9 @@ def _below(value: Any, step: Step, path: str, reference: _Reference) -> Any:
             return value[step]
         _missing(reference, f"{path} has {len(value)} items, so [{step}] does not exist")
     wanted = "a list" if isinstance(step, int) else "an object"
-    return _missing(reference, f"{path} is {_kind(value)}, not {wanted}, so {_written(step)} does not exist")
+    return _missing(
+        reference, f"{path} is {kind_of(value)}, not {wanted}, so {_written(step)} does not exist"
+    )
 
 
 def _missing(reference: _Reference, problem: str) -> Never:
@@ -207,7 +232,7 @@ def _keys_of(value: Mapping[Any, Any]) -> str:
     return f"it has {shown}{', …' if len(value) > _SHOWN_KEYS else ''}"
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
     """The kind of a value; the value itself may be confidential."""
     if value is None:
         return "null"

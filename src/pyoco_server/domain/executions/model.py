@@ -97,6 +97,41 @@ class Message(Struct, frozen=True, kw_only=True):
     data: Any = None
 
 
+class MapState(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The items of a map, compact: there may be 10,000, and every change makes a new state."""
+
+    statuses: str
+    """A letter per item; see `ItemLetter`."""
+    outputs: tuple[Any, ...] = ()
+    """In order. None: not ended, or failed. Moved to the node when it succeeds."""
+    output_bytes: int = 0
+    elements: int | None = None
+    """Of the list; None: not opened yet."""
+    attempts: dict[int, int] = field(default_factory=dict)
+    """Of items that failed at first: those that have ended."""
+    retry_at: dict[int, float] = field(default_factory=dict)
+    """Of items with an attempt to come, or running after a failure."""
+    first_error: str | None = None
+    recorded_at: float = 0.0
+    """Time of the last event about items."""
+    carried_from: str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.elements is not None and ItemLetter.LEFT not in self.statuses
+
+    @property
+    def failed(self) -> int:
+        return self.statuses.count(ItemLetter.FAILED)
+
+
+class ItemLetter(StrEnum):
+    LEFT = "."
+    SUCCEEDED = "s"
+    CARRIED = "c"
+    FAILED = "f"
+
+
 class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     node_type: str
     status: NodeStatus = NodeStatus.IDLE
@@ -140,6 +175,7 @@ class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The execution that a rerun has its output from."""
     undoes: str | None = None
     """The node that this one undoes, once it has begun to."""
+    map: MapState | None = None
 
     @property
     def work_id(self) -> str | None:
@@ -227,7 +263,8 @@ def json_size(value: Any) -> int:
 def held_by(node: NodeState) -> int:
     asked = node.resume_request
     values = (node.metrics, node.resume_data, node.output, None if asked is None else asked.data)
-    return sum(map(json_size, values))
+    of_items = 0 if node.map is None or not node.map.outputs else node.map.output_bytes
+    return sum(map(json_size, values)) + of_items
 
 
 def too_large(state: Execution) -> str:
@@ -322,10 +359,38 @@ def _reads_the_same(old: Execution, graph: Graph, node_id: str) -> bool:
     )
 
 
-def carry_over(graph: Graph, outputs: dict[str, Any], old_id: str) -> list[e.Payload]:
-    """The events that set these outputs. The nodes have not been started in the new execution."""
-    return [
+def carry_over(graph: Graph, old: Execution) -> list[e.Payload]:
+    """The events that set what a rerun keeps. The nodes have not been started in the new execution."""
+    outputs, old_id = outputs_for_rerun(old, graph), old.shown_id
+    carried: list[e.Payload] = [
         e.NodeSucceeded(node_id=node_id, output=outputs[node_id], carried_from=old_id)
         for node_id in graph.order
         if node_id in outputs
+    ]
+    for node_id in graph.order:
+        if node_id not in outputs and _reads_the_same(old, graph, node_id):
+            carried += _carried_items(node_id, old.nodes[node_id].map, old_id)
+    return carried
+
+
+ITEMS_PER_EVENT = 100
+
+
+def _carried_items(node_id: str, known: MapState | None, old_id: str) -> list[e.MapItemsEnded]:
+    """The items of a map that succeeded."""
+    if known is None:
+        return []
+    kept = [
+        e.ItemEnd(index=index, output=known.outputs[index])
+        for index, letter in enumerate(known.statuses)
+        if letter in (ItemLetter.SUCCEEDED, ItemLetter.CARRIED)
+    ]
+    return [
+        e.MapItemsEnded(
+            node_id=node_id,
+            ended=tuple(kept[start : start + ITEMS_PER_EVENT]),
+            items=len(known.statuses),
+            carried_from=old_id,
+        )
+        for start in range(0, len(kept), ITEMS_PER_EVENT)
     ]

@@ -23,7 +23,14 @@ from pyoco_server.domain.executions.model import (
     Phase,
     json_size,
 )
-from pyoco_server.domain.executions.orchestration_draft import Draft
+from pyoco_server.domain.executions.orchestration_draft import ASKED, Draft
+from pyoco_server.domain.executions.orchestration_map import (
+    cancels_of_items,
+    dispatch_of,
+    kept_facts,
+    needed_items,
+    starts_of_items,
+)
 from pyoco_server.domain.executions.orchestration_nodes import end_stopped, stop, undo_next
 from pyoco_server.domain.executions.records import CancelRun, DispatchRun, RunFact, StartChild
 
@@ -134,27 +141,15 @@ def dispatches(draft: Draft) -> list[Start]:
         is_missing = node.work_id in draft.started or (is_known and fact is None)
         if is_missing and node.work_id in draft.rendered:
             found.append(_dispatch(draft, node_id, node))
-    return found
+    return [*found, *starts_of_items(draft)]
 
 
 def _dispatch(draft: Draft, node_id: str, node: NodeState) -> Start:
     if draft.graph.nodes[node_id].type is NodeType.EXECUTION:
         return _start_child(draft, node_id, node)
-    spec = draft.graph.nodes[node_id].work
-    assert node.run_id is not None and spec.flow is not None  # noqa: S101, PT018
+    assert node.run_id is not None  # noqa: S101 - it has started
     params, references = draft.render_work(node_id)
-    return DispatchRun(
-        run_id=node.run_id,
-        node_id=node_id,
-        flow=spec.flow,
-        tag=spec.tag,
-        params=params,
-        references=references,
-        delay_sec=spec.delay_sec,
-        run_at=spec.run_at,
-        start_within_sec=spec.start_within_sec,
-        priority=spec.priority,
-    )
+    return dispatch_of(draft.graph.nodes[node_id], node.run_id, params, references)
 
 
 def _start_child(draft: Draft, node_id: str, node: NodeState) -> StartChild:
@@ -172,8 +167,8 @@ def _start_child(draft: Draft, node_id: str, node: NodeState) -> StartChild:
 
 def cancels(draft: Draft) -> list[CancelRun]:
     """Obsolete work: its node is stopping, has ended, or is in another attempt."""
-    unwanted = {found.run_id: found for found in draft.abandoned}
-    needed = set()
+    unwanted = {found.run_id: found for found in (*draft.abandoned, *cancels_of_items(draft))}
+    needed = needed_items(draft)
     for node_id, node in draft.nodes(NodeStatus.RUNNING, NodeStatus.WAITING):
         if (work := draft.work(node_id, node)) is None:
             continue
@@ -197,7 +192,7 @@ def _may_go_on(draft: Draft, run_id: str) -> bool:
     if run_id not in draft.runs:
         return True
     fact = draft.runs[run_id]
-    return fact is not None and not fact.status.is_terminal
+    return fact is not None and not fact.status.is_terminal and fact.code != ASKED
 
 
 __all__ = ["Allowance", "CancelRun", "DispatchRun", "Reaction", "RunFact", "TooHeavy", "react"]
@@ -214,6 +209,8 @@ class Reaction(Struct, frozen=True, kw_only=True):
     """The next time at which the result changes without an event."""
     has_more: bool = False
     """Incomplete; react again."""
+    kept: dict[str, RunFact | None] = {}
+    """Facts about items of maps that the next reaction has to know, because they are not in the log."""
 
 
 def react(
@@ -236,11 +233,13 @@ def react(
         step(draft)
         if len(draft.events) == known:
             break
+    starts, unwanted = dispatches(draft), cancels(draft)
     return Reaction(
         events=tuple(draft.events),
         state=draft.state,
-        dispatches=tuple(dispatches(draft)),
-        cancels=tuple(cancels(draft)),
+        dispatches=tuple(starts),
+        cancels=tuple(unwanted),
+        kept=kept_facts(draft, {one.work_id for one in starts}, {one.run_id for one in unwanted}),
         wake_at=min(draft.timers, default=None) if not draft.state.is_terminal else None,
         has_more=draft.has_more,
     )

@@ -12,12 +12,14 @@ from pyoco_server.domain.executions.graphs import Graph, GraphNode, NodeType
 from pyoco_server.domain.executions.model import (
     MAX_HELD_BYTES,
     Execution,
+    MapState,
     NodeState,
     NodeStatus,
     json_size,
     too_large,
 )
-from pyoco_server.domain.executions.records import CancelRun, RunFact, Work, work_of
+from pyoco_server.domain.executions.records import CancelRun, DispatchRun, RunFact, StartChild, Work, work_of
+from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.domain.secrets.references import References
 
 MAX_RENDERED: Final = 8 * 1024 * 1024
@@ -46,6 +48,10 @@ class Draft:
         self.abandoned: list[CancelRun] = []
         """Work of attempts ended by this commit that may still be active."""
         self.timers: list[float] = []
+        self.items: dict[str, DispatchRun | StartChild] = {}
+        """Work of items of maps that may start, rendered."""
+        self.in_question: dict[str, tuple[MapState, list[Any]]] = {}
+        """Items of each map that may have work."""
         self.rendered: set[str] = set()
         """Work with verified params."""
         self.has_more = False
@@ -106,7 +112,7 @@ class Draft:
         """The work that we dispatched; an external worker may report any run id."""
         if node.work_id is None:
             return None
-        work = work_of(self.state, self.graph.nodes[node_id], node.attempt, node.iteration)
+        work = work_of(self.state.execution_id, self.graph.nodes[node_id], node.attempt, node.iteration)
         return work if work is not None and work.id == node.work_id else None
 
     def abandon(self, node_id: str, node: NodeState, reason: str) -> None:
@@ -134,6 +140,11 @@ class Draft:
         rendered = self._render(wanted, {} if iteration is None else {"iteration": iteration})
         return rendered.value, rendered.references or None
 
+    def render_with(self, value: Any, local: Mapping[str, Any]) -> tuple[Any, References | None]:
+        """The same for an item of a map. Raises TemplateFailed."""
+        rendered = self._render(value, local)
+        return rendered.value, rendered.references or None
+
     def iteration(self, node_id: str) -> int | None:
         """Of a repeat."""
         is_repeat = self.graph.nodes[node_id].type is NodeType.REPEAT
@@ -151,6 +162,18 @@ class Draft:
         if self._allowance is not None:
             self._allowance.take(rendered.size // interpolation.BYTES_PER_STEP)
         return rendered
+
+
+ASKED: Final = "ASKED"
+"""Code of a fact: this process has cancelled the work, and need not do so again."""
+
+
+def failure_of(fact: RunFact) -> e.Failure:
+    if fact.status is RunStatus.CANCELLED and fact.is_execution:
+        return e.Failure("its execution was cancelled", "EXECUTION_CANCELED")
+    if fact.status is RunStatus.CANCELLED:
+        return e.Failure("its run was cancelled", "RUN_CANCELLED")
+    return e.Failure(e.shortened(fact.error or "the run failed", e.MAX_ERROR), fact.code)
 
 
 def fail_at_start(draft: Draft, node_id: str, error: e.Failure) -> None:

@@ -16,7 +16,14 @@ from pyoco_server.domain.executions.decide import fail, resume
 from pyoco_server.domain.executions.graph_parts import seconds_of_sleep, time_of_sleep
 from pyoco_server.domain.executions.graphs import GraphNode, NodeType, OnTimeout
 from pyoco_server.domain.executions.model import NodeState, NodeStatus
-from pyoco_server.domain.executions.orchestration_draft import Draft, fail_at_start, fail_begun, succeed
+from pyoco_server.domain.executions.orchestration_draft import (
+    Draft,
+    fail_at_start,
+    fail_begun,
+    failure_of,
+    succeed,
+)
+from pyoco_server.domain.executions.orchestration_map import carry_on_map, end_map
 from pyoco_server.domain.executions.records import RunFact, work_of
 from pyoco_server.domain.runs.model import RunStatus
 
@@ -64,7 +71,7 @@ def _begin_run(draft: Draft, node_id: str, node: NodeState) -> None:
         fail_at_start(draft, node_id, e.Failure(str(error), "TEMPLATE_FAILED"))
         return
     iteration = draft.iteration(node_id)
-    work = work_of(draft.state, draft.graph.nodes[node_id], attempt, iteration)
+    work = work_of(draft.state.execution_id, draft.graph.nodes[node_id], attempt, iteration)
     assert work is not None  # noqa: S101 - it is not external
     draft.started.add(work.id)
     draft.rendered.add(work.id)
@@ -100,14 +107,6 @@ def _end_by_run(draft: Draft, node_id: str, node: NodeState, spec: GraphNode, fa
         draft.emit(*fail(node_id, node, spec, failure_of(fact), draft.now))
     else:
         succeed(draft, node_id, node, spec, fact.result)
-
-
-def failure_of(fact: RunFact) -> e.Failure:
-    if fact.status is RunStatus.CANCELLED and fact.is_execution:
-        return e.Failure("its execution was cancelled", "EXECUTION_CANCELED")
-    if fact.status is RunStatus.CANCELLED:
-        return e.Failure("its run was cancelled", "RUN_CANCELLED")
-    return e.Failure(e.shortened(fact.error or "the run failed", e.MAX_ERROR), fact.code)
 
 
 def _time_limit(node: NodeState, spec: GraphNode) -> float | None:
@@ -269,6 +268,7 @@ KINDS: Final[dict[NodeType, Kind]] = {
     NodeType.TASK: Kind(_carry_on_task, _end_task),
     NodeType.WAIT: Kind(_control(_begin_wait), _end_message),
     NodeType.EXECUTION: Kind(_carry_on_task, _end_task),
+    NodeType.MAP: Kind(carry_on_map, end_map),
     NodeType.REPEAT: Kind(_carry_on_task, _end_repeat),
     NodeType.SLEEP: Kind(_control(_begin_sleep), _end_sleep),
     NodeType.FORK: Kind(_control(_open_fork), _end_wait),

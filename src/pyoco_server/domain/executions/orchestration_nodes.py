@@ -7,10 +7,11 @@ from pyoco_server.domain.cel.values import ConditionFailed
 from pyoco_server.domain.executions import events as e
 from pyoco_server.domain.executions.branches import Branches, between
 from pyoco_server.domain.executions.decide import fail, interrupt
-from pyoco_server.domain.executions.graphs import Graph, JoinPolicy
+from pyoco_server.domain.executions.graphs import Graph, JoinPolicy, NodeType
 from pyoco_server.domain.executions.model import NodeState, NodeStatus, Phase, pending_undos
-from pyoco_server.domain.executions.orchestration_draft import Draft, fail_at_start, succeed
-from pyoco_server.domain.executions.orchestration_kinds import KINDS, failure_of, is_last_run
+from pyoco_server.domain.executions.orchestration_draft import Draft, fail_at_start, failure_of, succeed
+from pyoco_server.domain.executions.orchestration_kinds import KINDS, is_last_run
+from pyoco_server.domain.executions.orchestration_map import stop_map
 from pyoco_server.domain.executions.records import RunFact
 from pyoco_server.domain.runs.model import RunStatus
 
@@ -72,7 +73,11 @@ def stop(draft: Draft, node_id: str, reason: str) -> None:
 def end_stopped(draft: Draft) -> None:
     """Cancel a stopping node when its run has ended or never existed, or after the grace period."""
     for node_id, node in draft.nodes(NodeStatus.RUNNING):
-        if node.stop_requested_at is not None:
+        if node.stop_requested_at is None:
+            continue
+        if draft.graph.nodes[node_id].type is NodeType.MAP:
+            _end_stopped_map(draft, node_id, node, node.stop_requested_at)
+        else:
             is_known, fact = draft.fact(node_id, node)
             has_ended = is_known and (fact is None or fact.status.is_terminal)
             never_was = node.work_id in draft.started
@@ -80,6 +85,13 @@ def end_stopped(draft: Draft) -> None:
                 _end_for_good(draft, node_id, node, fact)
             elif has_ended or never_was or draft.is_due(node.stop_requested_at + draft.grace_sec):
                 draft.emit(e.NodeCanceled(node_id=node_id, reason=node.stop_reason or NOT_NEEDED))
+
+
+def _end_stopped_map(draft: Draft, node_id: str, node: NodeState, since: float) -> None:
+    is_idle = stop_map(draft, node_id, node, draft.graph.nodes[node_id])
+    is_live = draft.state.nodes[node_id].status.is_live
+    if is_live and (is_idle or draft.is_due(since + draft.grace_sec)):
+        draft.emit(e.NodeCanceled(node_id=node_id, reason=node.stop_reason or NOT_NEEDED))
 
 
 def _is_kept(draft: Draft, node_id: str, fact: RunFact) -> bool:

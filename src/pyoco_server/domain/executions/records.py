@@ -15,7 +15,7 @@ from pyoco_server.domain.codec import decoding
 from pyoco_server.domain.executions import events as e
 from pyoco_server.domain.executions.events import Actor, Commit, shortened
 from pyoco_server.domain.executions.evolve import evolve
-from pyoco_server.domain.executions.graphs import Graph, GraphNode, NodeType, definition_of
+from pyoco_server.domain.executions.graphs import Graph, GraphNode, definition_of
 from pyoco_server.domain.executions.model import Execution, ExecutionStatus, NodeStatus, json_size
 from pyoco_server.domain.runs.model import Priority, RunStatus
 from pyoco_server.domain.secrets.references import References
@@ -230,22 +230,6 @@ class RunFact(Struct, frozen=True):
     is_execution: bool = False
 
 
-_AS_RUN = {
-    ExecutionStatus.ACTIVE: RunStatus.RUNNING,
-    ExecutionStatus.COMPLETED: RunStatus.COMPLETED,
-    ExecutionStatus.FAILED: RunStatus.FAILED,
-    ExecutionStatus.CANCELED: RunStatus.CANCELLED,
-}
-
-
-def fact_of_execution(state: Execution) -> RunFact:
-    """Facts about a child execution for the node that it carries out."""
-    problem = None
-    if state.error is not None:
-        problem = f"node {state.failed_node_id} of its execution failed: {state.error.message}"
-    return RunFact(_AS_RUN[state.status], state.result, problem, "EXECUTION_FAILED", is_execution=True)
-
-
 class DispatchRun(Struct, frozen=True, kw_only=True):
     run_id: str
     node_id: str
@@ -256,6 +240,8 @@ class DispatchRun(Struct, frozen=True, kw_only=True):
     run_at: float | None = None
     start_within_sec: float | None = None
     priority: Priority | None = None
+    timeout_sec: float | None = None
+    """Of the run itself, for an item; the timeout of a node is the orchestrator's."""
     references: References | None = None
 
     @property
@@ -283,30 +269,33 @@ class CancelRun(Struct, frozen=True, kw_only=True):
 
 
 @lru_cache(maxsize=4_096)
-def run_id_of(execution_id: str, node_id: str, attempt: int, iteration: int | None = None) -> str:
-    """`iteration`: of a repeat."""
-    turn = f"{attempt}" if iteration is None else f"{iteration}.{attempt}"
+def run_id_of(execution_id: str, node_id: str, attempt: int, part: int | None = None) -> str:
+    """`part`: the iteration of a repeat, or the index of an item of a map."""
+    turn = f"{attempt}" if part is None else f"{part}.{attempt}"
     return str(uuid5(NAMESPACE_URL, f"pyoco:run:{execution_id}:{node_id}:{turn}"))
 
 
 @lru_cache(maxsize=4_096)
-def child_id_of(execution_id: str, node_id: str, attempt: int) -> str:
-    return str(uuid5(NAMESPACE_URL, f"pyoco:execution:{execution_id}:{node_id}:{attempt}"))
+def child_id_of(execution_id: str, node_id: str, attempt: int, part: int | None = None) -> str:
+    """`part`: the index of an item of a map."""
+    turn = f"{attempt}" if part is None else f"{part}.{attempt}"
+    return str(uuid5(NAMESPACE_URL, f"pyoco:execution:{execution_id}:{node_id}:{turn}"))
 
 
-def work_of(state: Execution, spec: GraphNode, attempt: int, iteration: int | None = None) -> Work | None:
-    """What carries out an attempt of a node. None: no run and no execution of ours."""
-    if spec.type is NodeType.EXECUTION:
-        return Work(child_id_of(state.execution_id, spec.id, attempt), is_execution=True)
+def work_of(execution_id: str, spec: GraphNode, attempt: int, part: int | None = None) -> Work | None:
+    """What carries out an attempt of a node, or of an item. None: no run and no execution of ours."""
+    if spec.is_nested:
+        return Work(child_id_of(execution_id, spec.id, attempt, part), is_execution=True)
     if spec.work.flow is None:
         return None
-    return Work(run_id_of(state.execution_id, spec.id, attempt, iteration))
+    return Work(run_id_of(execution_id, spec.id, attempt, part))
 
 
 # Memory of executions, mostly user data.
 
 _NODE = 1_000
 _EVENT = 200
+_ITEM = 20
 _LIGHT_BYTES = 8 * 1024
 _PER_BYTE = 40
 """Of JSON: nested empty lists. A large value counts as if it were one, because to measure it takes long."""
@@ -314,14 +303,17 @@ _PER_BYTE = 40
 
 def memory_of_state(state: Execution) -> int:
     """Approximate bytes."""
-    if state.held_bytes > _LIGHT_BYTES:
-        return _NODE * (1 + len(state.nodes)) + _PER_BYTE * state.held_bytes
+    maps = [node.map for node in state.nodes.values() if node.map is not None]
+    of_items = sum(_ITEM * len(known.statuses) + sum(map(_memory_of, known.outputs)) for known in maps)
+    held_bytes = state.held_bytes - sum(known.output_bytes for known in maps)
+    if held_bytes > _LIGHT_BYTES:
+        return _NODE * (1 + len(state.nodes)) + _PER_BYTE * held_bytes + of_items
     values: list[Any] = [state.input, state.result]
     for node in state.nodes.values():
         asked = node.resume_request
         values += (node.output, node.resume_data, node.metrics, None if asked is None else asked.data)
     values += (message.data for message in state.messages)
-    return _NODE * (1 + len(state.nodes)) + memory_of(values)
+    return _NODE * (1 + len(state.nodes)) + memory_of(values) + of_items
 
 
 def memory_of_commit(commit: Commit) -> int:

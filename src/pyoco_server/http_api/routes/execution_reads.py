@@ -2,17 +2,18 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from msgspec import UNSET
 
-from pyoco_server.answers import EventPage, ExecutionPage, ExecutionState, WaitPage
+from pyoco_server.answers import EventPage, ExecutionPage, ExecutionState, MapItemPage, WaitPage
 from pyoco_server.domain.auth import Scope
 from pyoco_server.domain.executions.events import Event
-from pyoco_server.domain.executions.model import ExecutionStatus
+from pyoco_server.domain.executions.model import ExecutionStatus, NodeStatus
 from pyoco_server.domain.runs.listing import DEFAULT_LIMIT
-from pyoco_server.errors import ExecutionNotFound
+from pyoco_server.errors import ExecutionNotFound, InvalidListQuery, NodeNotFound
 from pyoco_server.http_api.access import needs
 from pyoco_server.http_api.bodies import StrictRoute
 from pyoco_server.http_api.errors import EVERYWHERE, answers_like, answers_with, schema_of
@@ -108,6 +109,40 @@ async def get_execution(
             state, run_statuses = await level.read.state_at(execution_id, at_sequence, caller), {}
         edges = await level.read.edges(state) if "edges" in include else UNSET
         return json_response(execution_view(state, run_statuses, edges))
+
+
+@router.get(
+    "/executions/{execution_id}/nodes/{node_id}/items",
+    summary="List the items of a map",
+    responses={**answers_like(schema_of(MapItemPage)), **answers_with(ExecutionNotFound, NodeNotFound)},
+)
+@needs(Scope.READ)
+async def list_items(
+    request: Request,
+    execution_id: str,
+    node_id: str,
+    *,
+    status: Annotated[NodeStatus | None, Query(description="Filter by status")] = None,
+    cursor: Cursor = None,
+    limit: PageSize = DEFAULT_LIMIT,
+) -> Response:
+    """In order. None before the map has opened."""
+    level, caller = levels_of(request).executions, caller_of(request)
+    async with level.read.room_for(execution_id, caller):
+        state = await level.read.state(execution_id, caller)
+        active = level.orchestrate.statuses(state.execution_id)
+        items = await level.read.items(state, node_id, _index(cursor), active)
+        found = [*islice((item for item in items if status in (None, item.status)), limit + 1)]
+        more = str(found[limit - 1].index) if len(found) > limit else None
+        return json_response(MapItemPage(found[:limit], more))
+
+
+def _index(cursor: str | None) -> int:
+    if cursor is None:
+        return -1
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= MAX_DIGITS):
+        raise InvalidListQuery("cursor: not the next_cursor of a page")
+    return int(cursor)
 
 
 @router.get(

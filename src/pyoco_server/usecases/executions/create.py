@@ -21,7 +21,6 @@ from pyoco_server.domain.executions.model import (
     Execution,
     carry_over,
     children_to_rerun,
-    outputs_for_rerun,
     possible_ids,
     stored_id,
 )
@@ -240,8 +239,7 @@ class CreateExecutions:
         )
         payloads += _accepted(decide(created, graph.graph, StartExecution(actor=actor), self._its.clock()))
         if old is not None:
-            outputs = outputs_for_rerun(old, graph.graph)
-            payloads += carry_over(graph.graph, outputs, old.shown_id)
+            payloads += carry_over(graph.graph, old)
         return payloads
 
     async def _carried_on(self, wanted: NewExecution, caller: Caller) -> Execution | None:

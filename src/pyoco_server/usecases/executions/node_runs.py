@@ -172,6 +172,7 @@ class NodeRuns:
             run_at=wanted.run_at,
             start_within_sec=wanted.start_within_sec,
             priority=wanted.priority,
+            timeout_sec=wanted.timeout_sec,
             references=wanted.references,
         )
         try:

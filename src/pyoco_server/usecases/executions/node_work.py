@@ -4,14 +4,13 @@ from collections.abc import Iterable
 
 from pyoco_server.domain.executions.commands import CancelExecution
 from pyoco_server.domain.executions.events import MAX_REASON, ORCHESTRATOR, shortened
-from pyoco_server.domain.executions.model import Execution
+from pyoco_server.domain.executions.model import Execution, ExecutionStatus
 from pyoco_server.domain.executions.records import (
     CancelRun,
     DispatchRun,
     RunFact,
     StartChild,
     Work,
-    fact_of_execution,
 )
 from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.errors import (
@@ -26,6 +25,21 @@ from pyoco_server.usecases.executions.create import CreateExecutions
 from pyoco_server.usecases.executions.node_runs import NodeRuns, below_execution, named
 from pyoco_server.usecases.executions.repository import ExecutionRepository
 from pyoco_server.usecases.ports.gateway import ExecutionIndex
+
+_AS_RUN = {
+    ExecutionStatus.ACTIVE: RunStatus.RUNNING,
+    ExecutionStatus.COMPLETED: RunStatus.COMPLETED,
+    ExecutionStatus.FAILED: RunStatus.FAILED,
+    ExecutionStatus.CANCELED: RunStatus.CANCELLED,
+}
+
+
+def fact_of_execution(state: Execution) -> RunFact:
+    """Facts about a child execution for the node that it carries out."""
+    problem = None
+    if state.error is not None:
+        problem = f"node {state.failed_node_id} of its execution failed: {state.error.message}"
+    return RunFact(_AS_RUN[state.status], state.result, problem, "EXECUTION_FAILED", is_execution=True)
 
 
 class Children:

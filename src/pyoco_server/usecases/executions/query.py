@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Container, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 
 from msgspec import Struct
@@ -10,10 +10,19 @@ from msgspec import Struct
 from pyoco_server.domain.executions.branches import EdgeState, edge_states
 from pyoco_server.domain.executions.events import Event, value_in
 from pyoco_server.domain.executions.evolve import evolve
+from pyoco_server.domain.executions.graph_parts import a
+from pyoco_server.domain.executions.graphs import NodeType
+from pyoco_server.domain.executions.item_views import MapItem, shown_items
 from pyoco_server.domain.executions.model import Execution, ExecutionStatus, json_size, possible_ids
 from pyoco_server.domain.executions.records import ExecutionRecord
 from pyoco_server.domain.runs.listing import cursor_at, digest_of, place_of
-from pyoco_server.errors import ExecutionNotFound, GatewayOverloaded, InvalidRequest, NatsUnavailable
+from pyoco_server.errors import (
+    ExecutionNotFound,
+    GatewayOverloaded,
+    InvalidRequest,
+    NatsUnavailable,
+    NodeNotFound,
+)
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.concurrency import HeavyWork
@@ -127,6 +136,18 @@ class ReadExecutions:
         """The state of its edges."""
         versioned = await self._graphs.read(state.tenant_id, state.graph_id, state.graph_version)
         return await self._heavy_work(edge_states, state, versioned.graph)
+
+    async def items(
+        self, state: Execution, node_id: str, after: int, active: Container[str]
+    ) -> Iterator[MapItem]:
+        """The items of a map after this index. Raises NodeNotFound, InvalidRequest."""
+        versioned = await self._graphs.read(state.tenant_id, state.graph_id, state.graph_version)
+        spec = versioned.graph.nodes.get(node_id)
+        if spec is None:
+            raise NodeNotFound(f"the execution has no node {node_id[:64]!r}")
+        if spec.type is not NodeType.MAP:
+            raise InvalidRequest(f"node {node_id} is {a(spec.type)}; only a map has items")
+        return shown_items(state, spec, after, active)
 
     async def events(self, execution_id: str, caller: Caller, after: int, limit: int) -> EventSlice:
         """At most `limit`, and no more than fit into a page."""

@@ -18,7 +18,8 @@ from pyoco_server.domain.executions.events import ORCHESTRATOR, Commit, Payload
 from pyoco_server.domain.executions.graphs import Graph
 from pyoco_server.domain.executions.model import Execution, NodeStatus, possible_ids
 from pyoco_server.domain.executions.orchestration import Allowance, Reaction, TooHeavy, react
-from pyoco_server.domain.executions.records import ExecutionRecord, RunFact, Work, fact_of_execution
+from pyoco_server.domain.executions.orchestration_map import work_in_question
+from pyoco_server.domain.executions.records import ExecutionRecord, RunFact, Work
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.errors import NatsUnavailable, RequestTooLarge
 from pyoco_server.logs import get_logger
@@ -26,7 +27,7 @@ from pyoco_server.usecases.concurrency import HeavyWork
 from pyoco_server.usecases.coordination import Share
 from pyoco_server.usecases.executions.commands import EndMeter, is_execution_id, tell_if_ended
 from pyoco_server.usecases.executions.node_runs import LiveRuns, fact_of
-from pyoco_server.usecases.executions.node_work import NodeWork
+from pyoco_server.usecases.executions.node_work import NodeWork, fact_of_execution
 from pyoco_server.usecases.executions.repository import ExecutionRepository
 from pyoco_server.usecases.ports.gateway import ExecutionIndex, Graphs
 from pyoco_server.usecases.ports.stores import Change, Clock, WrongRevision
@@ -96,6 +97,8 @@ class Orchestrate:
         self._writing: set[str] = set()
         """Commands being appended; the feed may deliver them before the ack."""
         self._live = LiveRuns()
+        self._kept: dict[str, Mapping[str, RunFact | None]] = {}
+        """Facts about items of maps that are not in the log yet, by execution."""
 
     # Notifications
 
@@ -154,6 +157,7 @@ class Orchestrate:
             await asyncio.wait(work)
             self._unsure.clear()
             self._writing.clear()
+            self._kept.clear()
 
     def _share_changed(self, is_new: Callable[[str], bool]) -> None:
         """Drop what others attend to now, and evaluate what they may have left."""
@@ -247,7 +251,8 @@ class Orchestrate:
         """The record after one evaluation, and whether nothing is left to do."""
         state = known.state
         graph = (await self._graphs.read(state.tenant_id, state.graph_id, state.graph_version)).graph
-        runs = {**due.runs, **await self._node_work.read(self._work_to_read(state, due))}
+        kept = self._kept.pop(state.execution_id, {})
+        runs = {**kept, **due.runs, **await self._node_work.read(self._work_to_read(state, graph, due))}
         reaction = await self._reaction(state, graph, runs)
         await self._check_is_current(known, reaction)
         record, is_whole = await self._append(known, reaction)
@@ -257,6 +262,8 @@ class Orchestrate:
             return record, False
         refused = await self._carry_out(record, reaction)
         due.runs.update(refused)
+        if reaction.kept:
+            self._kept[state.execution_id] = reaction.kept
         wake_at = reaction.wake_at
         self._later(state.execution_id, None if wake_at is None else wake_at - self._clock())
         if reaction.events:
@@ -285,16 +292,14 @@ class Orchestrate:
         if current is None or current.log_revision != known.log_revision:
             raise WrongRevision("the evaluated state is not current")
 
-    def _work_to_read(self, state: Execution, due: _Due) -> list[Work]:
+    def _work_to_read(self, state: Execution, graph: Graph, due: _Due) -> list[Work]:
         """The work of nodes changed by others; or all active work, whether a node waits or not."""
         wanted = {
-            Work(node.work_id, is_execution=node.child_execution_id is not None)
+            work
             for node_id, node in state.nodes.items()
-            if node.work_id is not None
-            and (
-                node_id in due.look_at
-                or (due.look_at_all and node.status in (NodeStatus.RUNNING, NodeStatus.WAITING))
-            )
+            if node_id in due.look_at
+            or (due.look_at_all and node.status in (NodeStatus.RUNNING, NodeStatus.WAITING))
+            for work in work_in_question(state, graph, node_id)
         }
         if due.look_at_all:
             wanted.update(map(Work, self._live.of(state.execution_id)))

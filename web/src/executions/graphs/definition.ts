@@ -5,7 +5,7 @@ import type { GraphFrame } from "../../drawing/layout";
 import type { IconName } from "../../ui/icons";
 import type { ExecutionLook } from "../../ui/Status";
 
-export type NodeKind = "task" | "wait" | "sleep" | "repeat" | "fork" | "join";
+export type NodeKind = "task" | "wait" | "sleep" | "repeat" | "execution" | "map" | "fork" | "join";
 
 export interface NodeDefinition {
   type: NodeKind;
@@ -13,7 +13,9 @@ export interface NodeDefinition {
   tag?: string;
   external?: boolean;
   params?: Record<string, unknown>;
-  /** The task that a repeat repeats. */
+  /** The graph that an execution executes, or a map for each item. */
+  graph?: string;
+  /** The task that a repeat repeats, or a map runs for each item. */
   node?: Pick<NodeDefinition, "flow" | "params">;
   prompt?: string;
   policy?: string;
@@ -49,6 +51,8 @@ export const KIND_ICONS: Record<NodeKind | "external", IconName | null> = {
   wait: "person",
   sleep: "waiting",
   repeat: "again",
+  execution: "flow",
+  map: "dots",
   fork: "fork",
   join: "join",
 };
