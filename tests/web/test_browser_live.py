@@ -38,7 +38,7 @@ def site(built: Path, chromium: str, tmp_path_factory: pytest.TempPathFactory) -
 
 def frame_ms(page: Page) -> float:
     """The median since the last time."""
-    return statistics.median(page.evaluate("window.__frames.splice(0)"))
+    return float(statistics.median(page.evaluate("window.__frames.splice(0)")))
 
 
 @pytest.mark.long

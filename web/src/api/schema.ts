@@ -2105,6 +2105,15 @@ export interface components {
          * @enum {unknown}
          */
         WorkerState: "DISCONNECTED" | "IDLE" | "RUNNING" | "STOPPED_GRACEFUL";
+        /** RunArtifact */
+        RunArtifact: {
+            name: string;
+            size: number;
+            type: string;
+            sha256: string;
+            task: string | null;
+            created_at: number;
+        };
         /**
          * GraphPreview
          * @description A graph as it would be stored.
