@@ -20,15 +20,10 @@ from pyoco_server.domain.diagnosis.causes import DIAGNOSIS_ANSWERS
 from pyoco_server.domain.events.views import EVENT_ANSWERS
 from pyoco_server.domain.executions.branches import EdgeState
 from pyoco_server.domain.executions.events import Actor
+from pyoco_server.domain.executions.graph_versions import GraphPreview, GraphRecord, GraphSummary
 from pyoco_server.domain.executions.item_views import ItemCounts, MapItem
 from pyoco_server.domain.executions.model import Execution, NodeState, Phase
-from pyoco_server.domain.executions.records import (
-    ExecutionSummary,
-    GraphPreview,
-    GraphRecord,
-    GraphSummary,
-    Wait,
-)
+from pyoco_server.domain.executions.records import ExecutionSummary, Wait
 from pyoco_server.domain.fleet import WorkerRecord
 from pyoco_server.domain.flows import FLOW_ANSWERS
 from pyoco_server.domain.limits.views import LIMIT_ANSWERS

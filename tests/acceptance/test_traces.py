@@ -191,6 +191,23 @@ def test_spans_in_threads_of_one_flow_are_below_their_own_task(site: Site, trace
             assert span.parent_id == traces.one("pyoco.task", task=side).span_id
 
 
+def test_secrets_are_masked_in_every_span(site: Site, traces: Collector, programs: Programs) -> None:
+    made = programs.run("pyoco-server-admin", "secrets", "new-key")
+    programs.environ["PYOCO_SECRETS_KEY"] = json.loads(made.stdout)["key"]
+    with site.gateway() as gateway, site.worker() as worker:
+        worker.says("worker ready")
+        put = httpx2.put(f"{gateway.url}/secrets/shop", json={"value": "s3cr3t-of-the-shop"})
+        assert put.status_code == 201, put.text
+        params = {"token": "${secrets.shop}"}
+        assert ended(gateway, submitted(gateway, "using", params=params))["status"] == "COMPLETED"
+        assert traces.one("pyoco.task").attributes["shop.token"] == "•••"
+        sent, answer = traces.one("send •••"), traces.one("answer")
+        assert "•••" in str(sent.attributes["auth"])
+        assert sent.events == (("sent", {"url": "https://shop/?t=•••"}),)
+        assert answer.description == "••• is refused"
+        assert "s3cr3t" not in repr(traces.spans)
+
+
 def test_what_the_sender_does_not_sample_is_not_sampled_here(site: Site, traces: Collector) -> None:
     with site.gateway() as gateway, site.worker() as worker:
         worker.says("worker ready")

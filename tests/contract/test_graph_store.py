@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.domain.executions.records import NO_TENANT, GraphRecord, newest_key, version_key
+from pyoco_server.domain.executions.graph_versions import NO_TENANT, GraphRecord, newest_key, version_key
 from pyoco_server.memory import open_memory_gateway_backend
 from pyoco_server.usecases.ports.runs import GraphStore
 from pyoco_server.usecases.ports.stores import Revision

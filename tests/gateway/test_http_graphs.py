@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from pyoco_server.domain.executions.graph_versions import newest_key, version_key
 from pyoco_server.domain.executions.graphs import Graph
-from pyoco_server.domain.executions.records import newest_key, version_key
 from pyoco_server.errors import GraphNotFound, NatsUnavailable
 from pyoco_server.memory.stores import MemoryChangeLog, MemoryGraphs
 from pyoco_server.usecases.audit_trail import AuditTrail

@@ -14,7 +14,9 @@ from support.nats_server import free_port
 from support.programs import Program, Programs
 from support.waiting import PATIENCE_SEC, until
 
-ORCHESTRATES = "orchestrator.started"
+ORCHESTRATES = r'"share.changed"'
+ALONE = r'"share.changed".*"gateways":\s*1\b'
+"""Log lines; the fields are in the order in which they are written."""
 
 
 class GatewayProcess:
@@ -39,12 +41,12 @@ class GatewayProcess:
         except httpx2.TransportError:
             return False
 
-    def has_orchestrated(self) -> bool:
-        """Ever, since its start."""
-        return ORCHESTRATES in self.program.output
-
     async def until_it_orchestrates(self) -> None:
         await asyncio.to_thread(self.program.says, ORCHESTRATES)
+
+    async def until_it_orchestrates_alone(self) -> None:
+        """That is also what it did before others came, so this waits from now on."""
+        await asyncio.to_thread(self.program.says, ALONE, len(self.program.output))
 
     async def kill(self) -> None:
         await asyncio.to_thread(self.program.ends_after, signal.SIGKILL)

@@ -47,7 +47,18 @@ def right() -> int:
         return 2
 
 
+@task
+def use(token: str) -> int:
+    trace.get_current_span().set_attribute("shop.token", token)
+    with tracer.start_as_current_span(f"send {token}", attributes={"auth": ("basic", token)}) as span:
+        span.add_event("sent", {"url": f"https://shop/?t={token}"})
+        with tracer.start_as_current_span("answer") as inner:
+            inner.set_status(trace.StatusCode.ERROR, f"{token} is refused")
+    return 1
+
+
 FLOWS = {
+    "using": lambda: Flow(name="using") >> use,
     "shop": lambda: Flow(name="shop") >> load >> send,
     "refusing": lambda: Flow(name="refusing") >> refuse,
     "beside": lambda: Flow(name="beside") >> (left & right),

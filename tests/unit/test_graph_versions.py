@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.domain.executions.graphs import parse_graph
-from pyoco_server.domain.executions.records import (
+from pyoco_server.domain.executions.graph_versions import (
     MAX_DEFINITION_BYTES,
     GraphRecord,
     Registration,
@@ -14,6 +13,7 @@ from pyoco_server.domain.executions.records import (
     summary,
     version_key,
 )
+from pyoco_server.domain.executions.graphs import parse_graph
 from pyoco_server.errors import RequestTooLarge
 from support.builders import NOW
 

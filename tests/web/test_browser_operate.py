@@ -181,7 +181,7 @@ def test_a_file_that_is_gone_after_an_upgrade_reloads_the_page(browser: Browser,
             else:
                 route.continue_()
 
-        page.route("**/assets/operate-*.js", gone)
+        page.route("**/assets/pages-*.js", gone)
         page.route(f"{site.url}/", upgraded)
         page.get_by_role("link", name="About & storage").click()
         expect(page.get_by_role("heading", level=1)).to_have_text("About & storage")
@@ -190,10 +190,10 @@ def test_a_file_that_is_gone_after_an_upgrade_reloads_the_page(browser: Browser,
 
 def test_while_the_server_is_the_same_a_lost_file_is_a_button(browser: Browser, site: Site) -> None:
     with page_of(browser, site, is_quiet=False) as page:
-        page.route("**/assets/operate-*.js", lambda route: route.abort())
+        page.route("**/assets/pages-*.js", lambda route: route.abort())
         page.get_by_role("link", name="About & storage").click()
         expect(page.get_by_text("This page could not be loaded")).to_be_visible()
-        page.unroute("**/assets/operate-*.js")
+        page.unroute("**/assets/pages-*.js")
         page.get_by_role("button", name="Reload").click()
         expect(page.get_by_role("heading", level=1)).to_have_text("About & storage")
 

@@ -353,7 +353,7 @@ class LocalFlowHandle:
         self._prints.begin(capture)
         room = room.of(job.run_id, is_node=job.execution_id is not None)
         host = LocalTaskHost(self, job, capture, masks, room)
-        with capture, host.open(), otel.task_spans(job, partial(raised, masks=masks)) as traced:
+        with capture, host.open(), otel.task_spans(job, partial(raised, masks=masks), masks) as traced:
             found = find(job)
             if isinstance(found, FlowOutcome):
                 return found

@@ -9,13 +9,13 @@ from pyoco_server.domain import codec
 from pyoco_server.domain.codec import Unreadable
 from pyoco_server.domain.executions.codec import decode_commit, encode_commit
 from pyoco_server.domain.executions.events import Commit
-from pyoco_server.domain.executions.records import (
+from pyoco_server.domain.executions.graph_versions import (
     GraphRecord,
     GraphSummary,
-    LoggedCommit,
     decode_graph_record,
     decode_graph_summary,
 )
+from pyoco_server.domain.executions.records import LoggedCommit
 from pyoco_server.errors import NatsUnavailable, RequestTooLarge
 from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge
 from pyoco_server.jetstream.kv import NO_MESSAGE, KvStore, is_removal, scan

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from nats.aio.msg import Msg
 from uuid_utils import uuid7
 
-from pyoco_server.domain.executions.records import tenant_token
+from pyoco_server.domain.executions.graph_versions import tenant_token
 from pyoco_server.domain.large_values import StoredValue, ValueUse
 from pyoco_server.errors import NatsUnavailable
 from pyoco_server.jetstream.connection import NatsConnection

@@ -18,14 +18,14 @@ from pyoco_server.domain.audit_trail import AuditEntry
 from pyoco_server.domain.auth import ApiKeyRecord, record_key
 from pyoco_server.domain.codec import Unreadable
 from pyoco_server.domain.executions.codec import decode_commit, encode_commit
-from pyoco_server.domain.executions.records import (
+from pyoco_server.domain.executions.graph_versions import (
     GraphRecord,
     GraphSummary,
-    LoggedCommit,
     decode_graph_record,
     decode_graph_summary,
     tenant_token,
 )
+from pyoco_server.domain.executions.records import LoggedCommit
 from pyoco_server.domain.large_values import StoredValue, ValueUse
 from pyoco_server.domain.runs.logs import LogLine, LogRecord
 from pyoco_server.domain.stats.records import Bucket, StatsRecord, decode_stats

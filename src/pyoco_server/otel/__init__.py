@@ -14,6 +14,7 @@ from types import ModuleType
 
 from pyoco_server import tracing
 from pyoco_server.domain.runs.jobs import Job, Raised
+from pyoco_server.domain.secrets.masking import Masks
 from pyoco_server.domain.traces import Span
 from pyoco_server.logs import get_logger
 
@@ -92,13 +93,15 @@ def open_executor() -> None:
         tasks.collect_for_everybody()
 
 
-def task_spans(job: Job, describe: Describe) -> AbstractContextManager[Callable[[OnTask], OnTask]]:
-    """Around a flow. It yields what adds spans to a callback for tasks."""
+def task_spans(
+    job: Job, describe: Describe, masks: Masks
+) -> AbstractContextManager[Callable[[OnTask], OnTask]]:
+    """Around a flow. It yields what adds spans to a callback for tasks. Their texts are masked."""
     is_traced = job.trace is not None and (_loaded is not None or tracing.active is not None)
     tasks = _tasks_module() if is_traced else None
     if tasks is None:
         return nullcontext(_unchanged)
-    spans: AbstractContextManager[Callable[[OnTask], OnTask]] = tasks.around_flow(job, describe)
+    spans: AbstractContextManager[Callable[[OnTask], OnTask]] = tasks.around_flow(job, describe, masks)
     return spans
 
 

@@ -8,16 +8,18 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
+from weakref import finalize
 
 from msgspec.structs import replace
 from opentelemetry import context as contexts, trace as otel
 from opentelemetry.context import Context
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, Span as OpenSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import SpanContext as OtelContext, Status, StatusCode
 
 from pyoco_server import tracing
 from pyoco_server.domain.runs.jobs import Job
+from pyoco_server.domain.secrets.masking import NO_MASKS, Masks
 from pyoco_server.domain.traces import Span, SpanContext, SpanEvent, context_of_attempt, present
 from pyoco_server.otel import Describe, OnTask
 from pyoco_server.otel.exporting import SystemIds, context_of
@@ -26,13 +28,25 @@ MAX_COLLECTED = 2_048
 """The oldest are dropped."""
 
 
+_MASKS = contexts.create_key("pyoco-masks")
+"""In the context of a run that has secrets: a worker may run several flows at once, in threads."""
+
+
 class _Collector(SpanProcessor):
     def __init__(self) -> None:
         self._ended: deque[Span] = deque(maxlen=MAX_COLLECTED)
+        self._masks: dict[int, Masks] = {}
+        """By the ids of open spans; `on_end` gets a copy of the span, not the one of `on_start`."""
+
+    def on_start(self, span: OpenSpan, parent_context: Context | None = None) -> None:
+        masks = contexts.get_value(_MASKS, parent_context) or contexts.get_value(_MASKS)
+        if isinstance(masks, Masks) and span.context is not None:
+            self._masks[span.context.span_id] = masks
+            finalize(span, self._masks.pop, span.context.span_id, None)  # also if nobody ends it
 
     def on_end(self, span: ReadableSpan) -> None:
         if span.context is not None and span.context.trace_flags.sampled:
-            self.add(_as_value(span, span.context))
+            self.add(_as_value(span, span.context, self._masks.get(span.context.span_id, NO_MASKS)))
 
     def add(self, found: Span) -> None:
         if tracing.active is not None:  # a worker that runs flows in a thread
@@ -83,13 +97,13 @@ _dropped = _Dropped()
 _in_dropped = otel.set_span_in_context(_dropped, Context())
 
 
-def around_flow(job: Job, describe: Describe) -> "BelowRun":
+def around_flow(job: Job, describe: Describe, masks: Masks) -> "BelowRun":
     found = context_of_attempt(job.trace)
     if found is None:
         _dropped.renew()
         return BelowRun(_in_dropped)
     if found.is_sampled and job.trace is not None and job.trace.attempt is not None:
-        return TaskSpans(context_of(found), job, describe)
+        return TaskSpans(context_of(found), job, describe, masks)
     return BelowRun(context_of(replace(found, is_sampled=False)))
 
 
@@ -119,8 +133,9 @@ class BelowRun:
 class TaskSpans(BelowRun):
     """Of one run: a context manager that adds spans to a callback for tasks."""
 
-    def __init__(self, run: Context, job: Job, describe: Describe) -> None:
-        super().__init__(run)
+    def __init__(self, run: Context, job: Job, describe: Describe, masks: Masks) -> None:
+        super().__init__(contexts.set_value(_MASKS, masks, run) if masks else run)
+        self._masks = masks
         self._attributes = present(run_id=job.run_id, flow=job.flow_name)
         self._kept = frozenset(() if job.kept is None else job.kept.records)
         self._describe = describe
@@ -166,7 +181,7 @@ class TaskSpans(BelowRun):
         """Attributes of ours are added last: the SDK would check and copy each of them."""
         span.end()
         if isinstance(span, ReadableSpan):
-            value = _as_value(span, span.get_span_context())
+            value = _as_value(span, span.get_span_context(), self._masks)
             value.attributes.update(self._attributes, **{"pyoco.task": name})
             _collector.add(value)
 
@@ -183,7 +198,25 @@ class TaskSpans(BelowRun):
         span.set_status(Status(StatusCode.ERROR, raised.exc_message))
 
 
-def _as_value(span: ReadableSpan, context: OtelContext) -> Span:
+def _as_value(span: ReadableSpan, context: OtelContext, masks: Masks) -> Span:
+    value = _as_it_is(span, context)
+    return _masked(value, masks) if masks else value
+
+
+def _masked(span: Span, masks: Masks) -> Span:
+    return replace(
+        span,
+        name=masks.text(span.name),
+        attributes=masks.value(span.attributes),
+        events=tuple(
+            SpanEvent(masks.text(event.name), event.at_ns, masks.value(event.attributes))
+            for event in span.events
+        ),
+        description=None if span.description is None else masks.text(span.description),
+    )
+
+
+def _as_it_is(span: ReadableSpan, context: OtelContext) -> Span:
     return Span(
         name=span.name,
         trace_id=f"{context.trace_id:032x}",

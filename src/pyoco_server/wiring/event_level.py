@@ -24,9 +24,9 @@ from pyoco_server.usecases.ports.runs import RunStore
 from pyoco_server.usecases.ports.stores import Clock
 from pyoco_server.usecases.runs.submit import SubmitRun
 from pyoco_server.usecases.schedules.attend import AttendSchedule, FireSchedules, TickMeter
+from pyoco_server.usecases.schedules.follow import FollowSchedules
 from pyoco_server.usecases.schedules.manage import ManageSchedules
 from pyoco_server.usecases.schedules.start import StartScheduled
-from pyoco_server.usecases.services.follow import FollowSchedules
 from pyoco_server.wiring.gateway_backend import new_audit_log, new_event_files, new_notifier
 
 

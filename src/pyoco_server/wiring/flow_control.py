@@ -16,7 +16,7 @@ from pyoco_server.usecases.limits.gate import Cancel, GateMeter, LimitGate
 from pyoco_server.usecases.limits.manage import ManageLimits
 from pyoco_server.usecases.ports.gateway import ServerBackend
 from pyoco_server.usecases.queues import ChooseLane, FollowQueues, KeepQueues, ListQueues, PauseQueue
-from pyoco_server.usecases.services.follow import FollowSchedules
+from pyoco_server.usecases.schedules.follow import FollowSchedules
 
 
 class QueueLevel:

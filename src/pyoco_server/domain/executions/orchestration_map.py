@@ -36,14 +36,7 @@ from pyoco_server.domain.executions.orchestration_draft import (
     fail_begun,
     failure_of,
 )
-from pyoco_server.domain.executions.records import (
-    CancelRun,
-    DispatchRun,
-    RunFact,
-    StartChild,
-    Work,
-    work_of,
-)
+from pyoco_server.domain.executions.records import CancelRun, DispatchRun, RunFact, StartChild, Work, work_of
 from pyoco_server.domain.runs.model import RunStatus
 
 SHORTEST_PAUSE_SEC: Final = 0.25

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pyoco_server.answers import GraphPage, GraphPreview, GraphRecord, GraphSummary
 from pyoco_server.domain.auth import Scope
 from pyoco_server.domain.derived import shown
-from pyoco_server.domain.executions.records import summary
+from pyoco_server.domain.executions.graph_versions import summary
 from pyoco_server.domain.runs.listing import DEFAULT_LIMIT, MAX_LIMIT
 from pyoco_server.errors import GraphNotFound, InvalidListQuery, RequestTooLarge
 from pyoco_server.http_api.access import needs

@@ -7,9 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from pyoco_server.domain.audit_trail import ChangeTarget
-from pyoco_server.domain.executions.graphs import MAX_PROBLEMS, Graph, parse_graph
-from pyoco_server.domain.executions.nesting import MAX_GRAPHS, graphs_in, problems_of
-from pyoco_server.domain.executions.records import (
+from pyoco_server.domain.executions.graph_versions import (
     GraphPreview,
     GraphRecord,
     GraphSummary,
@@ -20,6 +18,8 @@ from pyoco_server.domain.executions.records import (
     tenant_token,
     version_key,
 )
+from pyoco_server.domain.executions.graphs import MAX_PROBLEMS, Graph, parse_graph
+from pyoco_server.domain.executions.nesting import MAX_GRAPHS, graphs_in, problems_of
 from pyoco_server.domain.inputs import is_tag
 from pyoco_server.domain.runs.listing import Place, cursor_at, digest_of, place_of
 from pyoco_server.domain.strict_yaml import graph_definition

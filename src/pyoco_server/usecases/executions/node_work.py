@@ -5,13 +5,7 @@ from collections.abc import Iterable
 from pyoco_server.domain.executions.commands import CancelExecution
 from pyoco_server.domain.executions.events import MAX_REASON, ORCHESTRATOR, shortened
 from pyoco_server.domain.executions.model import Execution, ExecutionStatus
-from pyoco_server.domain.executions.records import (
-    CancelRun,
-    DispatchRun,
-    RunFact,
-    StartChild,
-    Work,
-)
+from pyoco_server.domain.executions.records import CancelRun, DispatchRun, RunFact, StartChild, Work
 from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.errors import (
     CommandRejected,

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from pyoco_server.domain.auth import ApiKeyRecord
 from pyoco_server.domain.dead_letters import DeadLetter, LetterMark, StoredLetter
-from pyoco_server.domain.executions.records import GraphRecord, GraphSummary
+from pyoco_server.domain.executions.graph_versions import GraphRecord, GraphSummary
 from pyoco_server.domain.fleet import WorkerRecord
 from pyoco_server.domain.large_values import StoredValue, ValueUse
 from pyoco_server.domain.limits.holders import Standing

@@ -35,8 +35,8 @@ from pyoco_server.logs import get_logger, surviving
 from pyoco_server.usecases.coordination import Lease
 from pyoco_server.usecases.ports.runs import Timer, Timers
 from pyoco_server.usecases.ports.stores import Change, Clock, Revision, Store, Versioned, WrongRevision
+from pyoco_server.usecases.schedules.follow import FollowSchedules
 from pyoco_server.usecases.schedules.start import StartScheduled
-from pyoco_server.usecases.services.follow import FollowSchedules
 
 log = get_logger(__name__)
 

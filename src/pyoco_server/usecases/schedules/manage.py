@@ -43,8 +43,8 @@ from pyoco_server.usecases.ports.queues import JobQueue
 from pyoco_server.usecases.ports.runs import ClaimStore, Timers
 from pyoco_server.usecases.ports.stores import Clock, Store, Versioned, WrongRevision
 from pyoco_server.usecases.schedules.attend import MAX_TRIES, TIMER, AttendSchedule, ChangeSchedule
+from pyoco_server.usecases.schedules.follow import FollowSchedules
 from pyoco_server.usecases.schedules.start import StartScheduled
-from pyoco_server.usecases.services.follow import FollowSchedules
 
 log = get_logger(__name__)
 
