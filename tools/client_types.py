@@ -29,30 +29,78 @@ from pyoco_server.domain.queues import Queue, QueueList
 from pyoco_server.domain.secrets.model import SECRET_ANSWERS
 from pyoco_server.domain.stats.series import Stats
 
-RETURNED: tuple[type[Struct], ...] = (
-    *(answers.Run, answers.RunSummary, answers.RunPage, answers.Submitted, answers.BatchResult),
-    *(answers.RunTasks, answers.RunArtifacts, answers.RunLogs, answers.RunChange, Diagnosis, *FLOW_ANSWERS),
-    *(answers.GraphRecord, answers.GraphSummary, answers.GraphPage, answers.GraphPreview),
-    *(answers.Worker, answers.WorkerPatched, answers.WheelFile, answers.WheelDeleted, answers.WheelEvent),
-    *(answers.Health, Queue, QueueList, AuditPage, *API_KEY_ANSWERS),
-    *(answers.RunDeleted, answers.WorkerDeleted, *DEAD_LETTER_ANSWERS, *BULK_ANSWERS, Stats),
-    *SECRET_ANSWERS,
-    *(*ALERT_ANSWERS, *ALERT_DELIVERY_ANSWERS),
-)
-"""What calls about runs, graphs, queues, workers, wheels return; those about executions: any dict."""
-TARGET = Path(__file__).parents[1] / "src/pyoco_server/http_client/answers.py"
-_HEAD = '''"""Types of the server's answers. Newer servers may add fields.
+RETURNED: dict[str, tuple[type[Struct], ...]] = {
+    "runs": (
+        *(answers.Run, answers.RunSummary, answers.RunPage, answers.Submitted, answers.BatchResult),
+        *(answers.RunTasks, answers.RunArtifacts, answers.RunLogs, answers.RunChange, Diagnosis),
+        answers.RunDeleted,
+    ),
+    "definitions": (
+        *FLOW_ANSWERS,
+        *(answers.GraphRecord, answers.GraphSummary, answers.GraphPage, answers.GraphPreview),
+        *(answers.WheelFile, answers.WheelDeleted, answers.WheelEvent),
+        *SECRET_ANSWERS,
+    ),
+    "operations": (
+        *(answers.Worker, answers.WorkerPatched, answers.WorkerDeleted, answers.Health, Queue, QueueList),
+        *(AuditPage, *API_KEY_ANSWERS, *DEAD_LETTER_ANSWERS, *BULK_ANSWERS, Stats),
+        *(*ALERT_ANSWERS, *ALERT_DELIVERY_ANSWERS),
+    ),
+}
+"""What calls return, by the module of its type; those about executions: any dict."""
+TARGET = Path(__file__).parents[1] / "src/pyoco_server/http_client/answers"
+_PACKAGE = "pyoco_server.http_client.answers"
+_GENERATED = "Generated from `pyoco_server.answers` by `make types`; do not edit."
+_HEAD = f'''"""Types of the server's answers about {{subject}}. Newer servers may add fields.
 
-Generated from `pyoco_server.answers` by `make types`; do not edit.
+{_GENERATED}
 """
 
-from typing import Any, NotRequired, TypedDict
+from typing import {{typing}}
 '''
 
 
-def module() -> str:
-    kinds = _in_order(RETURNED)
-    return _HEAD + "".join(f"\n\n{_definition(kind, _parent(kind, kinds))}" for kind in kinds)
+def modules() -> dict[str, str]:
+    """The text of each file in the package."""
+    kinds = _in_order(kind for wanted in RETURNED.values() for kind in wanted)
+    homes: dict[type[Struct], str] = {}
+    for name, wanted in RETURNED.items():
+        homes = dict.fromkeys(_in_order(wanted), name) | homes  # where it is used first
+    found = {f"{name}.py": _module(name, kinds, homes) for name in RETURNED}
+    return found | {"__init__.py": _index(homes)}
+
+
+def _module(name: str, kinds: list[type[Struct]], homes: dict[type[Struct], str]) -> str:
+    own = [kind for kind in kinds if homes[kind] == name]
+    body = "".join(f"\n\n{_definition(kind, _parent(kind, kinds))}" for kind in own)
+    typing = [word for word in ("Any", "NotRequired", "TypedDict") if word in body]
+    head = _HEAD.format(subject=name, typing=", ".join(typing))
+    return head + _imports(own, kinds, homes) + body
+
+
+def _imports(own: list[type[Struct]], kinds: list[type[Struct]], homes: dict[type[Struct], str]) -> str:
+    used = {part for kind in own for field in fields(kind) for part in _structs(field.type)}
+    used |= {parent for kind in own if (parent := _parent(kind, kinds))}
+    texts = [
+        f"from {_PACKAGE}.{home} import {', '.join(sorted(name_of(kind) for kind in there))}\n"
+        for home in sorted(set(homes.values()) - {homes[own[0]]})
+        if (there := [kind for kind in used if homes[kind] == home])
+    ]
+    return f"\n{''.join(texts)}" if texts else ""
+
+
+def _index(homes: dict[type[Struct], str]) -> str:
+    imports = (
+        f"from {_PACKAGE}.{name} import (\n{_lines(name_of(k) for k in homes if homes[k] == name)})\n"
+        for name in sorted(RETURNED)
+    )
+    everything = _lines(f'"{name_of(kind)}"' for kind in homes)
+    head = f'"""Types of the server\'s answers.\n\n{_GENERATED}\n"""\n\n'
+    return f"{head}{''.join(imports)}\n__all__ = [\n{everything}]\n"
+
+
+def _lines(names: Iterable[str]) -> str:
+    return "".join(f"    {name},\n" for name in sorted(names))
 
 
 def _in_order(wanted: Iterable[type[Struct]]) -> list[type[Struct]]:
@@ -127,4 +175,5 @@ def _text(kind: Any) -> str:
 
 
 if __name__ == "__main__":
-    TARGET.write_text(module())
+    for file, text in modules().items():
+        (TARGET / file).write_text(text)
