@@ -190,8 +190,8 @@ async def test_a1_another_tenants_run_is_answered_like_a_missing_one(
     tenants: Tenants, run: Versioned[RunSnapshot], method: str, path: str
 ) -> None:
     """ERR-PYOCO-0005"""
-    foreign = await tenants.ask(method, path.format(run_id=RUN_ID), tenants.theirs)
-    missing = await tenants.ask(method, path.format(run_id=MISSING), tenants.theirs)
+    foreign = await tenants.ask(method, path.format(run_id=RUN_ID, name="a.csv"), tenants.theirs)
+    missing = await tenants.ask(method, path.format(run_id=MISSING, name="a.csv"), tenants.theirs)
     assert (foreign.status_code, foreign.json()["err_id"]) == (404, "ERR-PYOCO-0005")
     assert (foreign.content, foreign.status_code) == (missing.content, missing.status_code)
     assert await tenants.gateway.backend.runs.get(RUN_ID) == run, "and nothing happened to it"
