@@ -10,13 +10,14 @@ from pyoco_server.domain.codec import Unreadable
 from pyoco_server.errors import PyocoServerError
 from pyoco_server.http_api import errors as error_table
 from pyoco_server.http_api.errors import preferred_language
+from support.captured_logs import capture_logs
 from support.gateway import running
 from support.tables import every_row
 
 
 def _kinds(base: type[PyocoServerError] = PyocoServerError) -> Iterator[type[PyocoServerError]]:
     for kind in base.__subclasses__():
-        if kind.__module__ == errors.__name__:
+        if kind.__module__.startswith(f"{errors.__name__}."):
             yield kind
         yield from _kinds(kind)
 
@@ -55,6 +56,18 @@ async def test_the_detail_is_the_cause_that_was_given() -> None:
     async with running(app_that_raises(errors.NatsUnavailable("nats unavailable: TimeoutError"))) as client:
         answer = await client.get("/")
     assert answer.json()["detail"] == "nats unavailable: TimeoutError"
+
+
+async def test_a_fault_of_the_server_is_a_500_with_an_id_and_a_line_in_the_log() -> None:
+    with capture_logs() as lines:
+        async with running(app_that_raises(KeyError("oops"))) as client:
+            answer = await client.get("/", headers={"Accept-Language": "ja"})
+    assert answer.status_code == 500
+    body = answer.json()
+    assert body["err_id"] == "ERR-PYOCO-0091"
+    assert body["detail"] == "KeyError; the log of the gateway has the details"
+    assert body["message"] == "サーバー内部で予期しないエラーが発生しました"
+    assert [line["err_id"] for line in lines if line.get("action") == "http.failed"] == ["ERR-PYOCO-0091"]
 
 
 async def test_damaged_data_is_a_503_that_says_so() -> None:

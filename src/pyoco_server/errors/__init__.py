@@ -63,6 +63,7 @@ from pyoco_server.errors.requests import (
     RequestTooLarge as RequestTooLarge,
     TimersUnsupported as TimersUnsupported,
     UnsupportedMediaType as UnsupportedMediaType,
+    UnexpectedError as UnexpectedError,
     UntrustedCertificate as UntrustedCertificate,
 )
 from pyoco_server.errors.runs import (

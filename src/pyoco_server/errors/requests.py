@@ -49,6 +49,18 @@ class NatsUnavailable(PyocoServerError):
     )
 
 
+class UnexpectedError(PyocoServerError):
+    """A fault of the server itself; its log has the traceback."""
+
+    entry = ErrorEntry(
+        91,
+        "unexpected error",
+        "サーバー内部で予期しないエラーが発生しました",
+        "An unexpected error occurred in the server",
+        Status.INTERNAL_SERVER_ERROR,
+    )
+
+
 class NobodyAnswers(NatsUnavailable):
     """The server has no responder for the request: no JetStream, or no such stream."""
 

@@ -28,6 +28,7 @@ from pyoco_server.errors import (
     MissingScope,
     NatsUnavailable,
     PyocoServerError,
+    UnexpectedError,
 )
 from pyoco_server.logs import get_logger
 
@@ -40,6 +41,7 @@ B = TypeVar("B", bound=ErrorBody)
 def install(app: FastAPI) -> None:
     for kind, answer in _TABLE.items():
         app.add_exception_handler(kind, answer)
+    app.add_exception_handler(Exception, _answer_unexpected)
 
 
 async def answer_any(request: Request, error: Exception) -> Response | None:
@@ -73,6 +75,21 @@ async def _answer_unreadable(request: Request, error: Exception) -> Response:
     return _body(
         request, HTTPStatus.SERVICE_UNAVAILABLE, NatsUnavailable.entry, f"stored data is unreadable: {error}"
     )
+
+
+async def _answer_unexpected(request: Request, error: Exception) -> Response:
+    """A bug. The framework raises the error again, so that the server logs its traceback."""
+    unexpected = UnexpectedError(f"{type(error).__name__}; the log of the gateway has the details")
+    log.error(
+        "request failed",
+        action="http.failed",
+        method=request.method,
+        path=request.url.path,
+        status=int(unexpected.status),
+        error=type(error).__name__,
+        **unexpected.ids,
+    )
+    return _body(request, unexpected.status, unexpected.entry, unexpected.detail)
 
 
 _TABLE: dict[type[Exception], Callable[[Request, Exception], Awaitable[Response]]] = {
