@@ -51,8 +51,8 @@ def wait_for_completed(url: str, runs: int) -> None:
         while done < runs:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{done} of {runs} runs are completed")
-            rest_sec = (runs - done) * (time.monotonic() - began) / max(1, done - before)
-            time.sleep(min(max(rest_sec / 2, 0.02), 1.0))
+            per_run_sec = (time.monotonic() - began) / (done - before) if done > before else 0.0
+            time.sleep(min(max((runs - done) * per_run_sec / 2, 0.02), 1.0))
             done = completed(http)
 
 
