@@ -2685,6 +2685,8 @@ export interface components {
             resume_data: unknown;
             /** @default null */
             output: unknown;
+            /** @default [] */
+            values: string[][];
             /** @default null */
             error: components["schemas"]["Failure"] | null;
             /** @default null */
@@ -2886,6 +2888,8 @@ export interface components {
             trace: components["schemas"]["Trace"] | null;
             /** @default [] */
             messages: components["schemas"]["Message"][];
+            /** @default [] */
+            values: string[][];
             phase: components["schemas"]["Phase"];
             handled_failures: string[];
             nodes: {
