@@ -24,7 +24,7 @@ from pyoco_server.domain.large_values import (
     sha256_in,
     to_store,
 )
-from pyoco_server.domain.runs.jobs import Job, Submission
+from pyoco_server.domain.runs.jobs import Job
 from pyoco_server.errors import ArtifactNotFound, InvalidRequest, NatsUnavailable, RunNotFound, ValueNotFound
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.auth import Caller, may_see
@@ -45,21 +45,21 @@ class StoreParams:
     def __init__(self, values: ValueStore) -> None:
         self._values = values
 
-    async def __call__(self, submission: Submission, run_id: str, most_bytes: int) -> Submission:
-        """`run_id`: for as long as nobody else uses the values. What names secrets or stored values stays."""
-        params = submission.params
-        fixed = {str(one.path[0]) for one in submission.references or () if one.path}
-        fixed |= {place[1] for place in submission.values}
+    async def __call__(self, job: Job, most_bytes: int) -> Job:
+        """What names secrets or stored values stays."""
+        params = job.params or {}
+        fixed = {str(one.path[0]) for one in job.references or () if one.path}
+        fixed |= {place[1] for place in job.values}
         encoded = {name: msgspec.json.encode(value) for name, value in params.items()}
         stored: dict[str, Any] = {}
         for name in to_store({name: len(data) for name, data in encoded.items()}, fixed, most_bytes):
             chunks = _pieces(encoded[name])
-            value = await self._values.put(submission.tenant_id, owned_by_run(run_id), JSON, chunks)
+            value = await self._values.put(job.tenant_id, owned_by_run(job.run_id), JSON, chunks)
             stored[name] = reference_to(value)
         if not stored:
-            return submission
-        values = (*submission.values, *(("params", name) for name in stored))
-        return replace(submission, params={**params, **stored}, values=values)
+            return job
+        values = (*job.values, *(("params", name) for name in stored))
+        return replace(job, params={**params, **stored}, values=values)
 
 
 async def _pieces(data: bytes) -> AsyncIterator[bytes]:

@@ -193,12 +193,12 @@ class NodeRuns:
             )
             return RunFact(RunStatus.FAILED, error=problem, code="RUN_REFUSED")
         try:
-            if not older:
-                submission = await self._store_params(submission, wanted.run_id, INLINE_PARAMS_BYTES)
             with below_execution(state):
                 job = await self._submit_run.job_of(
                     submission, wanted.run_id, self._clock(), graph_id=state.graph_id
                 )
+                if not older:
+                    job = await self._store_params(job, INLINE_PARAMS_BYTES)
                 await self._submit_run.place_derived(job)
         except (RequestTooLarge, SnapshotTooLarge) as error:
             await self._cancel_run.of_system(wanted.run_id, named(state), "its job is too large")
