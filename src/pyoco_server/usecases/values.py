@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from pyoco_server.domain.artifacts import RunArtifact
+from pyoco_server.domain.fleet import READS_VALUES
 from pyoco_server.domain.inputs import is_run_id
 from pyoco_server.domain.large_values import (
     JSON,
@@ -23,8 +24,9 @@ from pyoco_server.domain.large_values import (
     run_of_owner,
     sha256_in,
     to_store,
+    written_place,
 )
-from pyoco_server.domain.runs.jobs import Job
+from pyoco_server.domain.runs.jobs import Job, Submission
 from pyoco_server.errors import ArtifactNotFound, InvalidRequest, NatsUnavailable, RunNotFound, ValueNotFound
 from pyoco_server.logs import best_effort, get_logger
 from pyoco_server.usecases.auth import Caller, may_see
@@ -60,6 +62,37 @@ class StoreParams:
             return job
         values = (*job.values, *(("params", name) for name in stored))
         return replace(job, params={**params, **stored}, values=values)
+
+
+class StoreRequest:
+    """Stores the large params of a client, before its run exists."""
+
+    def __init__(
+        self,
+        values: ValueStore,
+        lacking: Callable[[str, str], list[str]],
+        new_id: Callable[[], str],
+    ) -> None:
+        """`lacking`: ids of live workers that are too old for a feature, of a tag."""
+        self._values = values
+        self._lacking = lacking
+        self._new_id = new_id
+
+    async def __call__(self, submission: Submission, large: Mapping[str, AsyncIterator[bytes]]) -> Submission:
+        """Raises InvalidRequest, NatsUnavailable. What nobody uses in the end is swept."""
+        if older := self._lacking(READS_VALUES, submission.tag):
+            raise InvalidRequest(too_old(("params", next(iter(large))), submission.tag, older))
+        owner, params = owned_by_run(self._new_id()), dict(submission.params)
+        for name, chunks in large.items():
+            params[name] = reference_to(await self._values.put(submission.tenant_id, owner, JSON, chunks))
+        return replace(submission, params=params, values=tuple(("params", name) for name in large))
+
+
+def too_old(place: Place, tag: str, older: list[str]) -> str:
+    return (
+        f"{written_place(place)} is a large value; workers that are too old to read it have the tag {tag!r}: "
+        f"{', '.join(older[:5])}; update them"
+    )
 
 
 async def _pieces(data: bytes) -> AsyncIterator[bytes]:

@@ -65,7 +65,14 @@ from pyoco_server.usecases.services.sweep import (
     SweepRuns,
 )
 from pyoco_server.usecases.stats.count import CountedEnds, StatsMeter
-from pyoco_server.usecases.values import ReadArtifact, ReadValue, StoreParams, SweepValues, UseValues
+from pyoco_server.usecases.values import (
+    ReadArtifact,
+    ReadValue,
+    StoreParams,
+    StoreRequest,
+    SweepValues,
+    UseValues,
+)
 from pyoco_server.usecases.wheels import ManageWheels
 from pyoco_server.wiring.backends import new_key_and_salt, new_run_id
 from pyoco_server.wiring.flow_control import LimitLevel, LimitMeter, QueueLevel
@@ -253,6 +260,7 @@ class RunLevel:
             backend.undeliverable, runs, queue, backend.dead_letters, clock
         )
         self.read_value = ReadValue(backend.values)
+        self.store_request = StoreRequest(backend.values, self.list_workers.lacking, setup.new_id)
         self.read_artifact = ReadArtifact(runs, backend.values)
         self.sweep_values = SweepValues(
             backend.values, backend.run_index, backend.execution_index, setup.config.values_sweep_sec

@@ -81,7 +81,10 @@ export interface paths {
          */
         get: operations["list_runs_runs_get"];
         put?: never;
-        /** Submit a run */
+        /**
+         * Submit a run
+         * @description Large params are stored beside the run.
+         */
         post: operations["submit_run_runs_post"];
         delete?: never;
         options?: never;

@@ -10,7 +10,7 @@ from pyoco_server.domain.executions.model import Execution
 from pyoco_server.domain.executions.records import CancelRun as Unwanted, DispatchRun, RunFact
 from pyoco_server.domain.executions.traces import EXECUTION, place_of_execution
 from pyoco_server.domain.fleet import READS_VALUES
-from pyoco_server.domain.large_values import below, written_place
+from pyoco_server.domain.large_values import below
 from pyoco_server.domain.runs.jobs import Job, Submission
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.domain.traces import above, tracestate_of
@@ -27,7 +27,7 @@ from pyoco_server.usecases.ports.runs import RunStore
 from pyoco_server.usecases.ports.stores import Clock, Versioned
 from pyoco_server.usecases.runs.cancel import CancelRun
 from pyoco_server.usecases.runs.submit import SubmitRun
-from pyoco_server.usecases.values import StoreParams
+from pyoco_server.usecases.values import StoreParams, too_old
 
 # Active runs of executions, as known to this process.
 
@@ -187,10 +187,7 @@ class NodeRuns:
         )
         older = self._lacking(READS_VALUES, submission.tag)
         if wanted.values and older:
-            problem = (
-                f"{written_place(wanted.values[0])} is a large value; workers that are too old to read it "
-                f"have the tag {submission.tag!r}: {', '.join(older[:5])}; update them"
-            )
+            problem = too_old(wanted.values[0], submission.tag, older)
             return RunFact(RunStatus.FAILED, error=problem, code="RUN_REFUSED")
         try:
             with below_execution(state):
