@@ -1,14 +1,17 @@
 """References to stored values at noted places, and looking into them."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
 from pyoco_server.domain.codec import decode_job, encode_job
 from pyoco_server.domain.executions import events as e
 from pyoco_server.domain.executions.codec import decode_commit, encode_commit
+from pyoco_server.domain.executions.interpolation import render, rendered
 from pyoco_server.domain.executions.records import LoggedCommit, RunFact, summarise
 from pyoco_server.domain.executions.stored import (
     GONE,
@@ -200,3 +203,55 @@ def test_looking_finds_places_at_above_and_below_a_path() -> None:
     assert stored.noted(("output", "a")) == (("output", "a", "0"),)
     assert stored.noted(("output", "b", "c", "d")) == (("output", "b"),)
     assert stored.noted(("output", "c")) == stored.noted(("input",)) == ()
+
+
+# Whatever is stored: a task gets what it would get if nothing was
+
+KEYS = st.sampled_from(["a", "b", "c d", "0"])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=12,
+)
+
+
+def paths_in(value: Any, above: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    items: Any = (
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    )
+    return [above, *(path for step, item in items for path in paths_in(item, (*above, step)))]
+
+
+@given(VALUES, st.data())
+def test_a_task_gets_the_same_wherever_its_values_are(output: Any, data: st.DataObject) -> None:
+    paths = paths_in(output)
+    store: dict[str, Any] = {}
+    kept = output
+    places: list[tuple[str, ...]] = []
+    for path in data.draw(st.lists(st.sampled_from(paths), max_size=3, unique=True)):
+        place = tuple(map(str, path))
+        if any(one[: len(place)] == place or place[: len(one)] == one for one in places):
+            continue
+        sha256 = f"{len(store):064x}"
+        store[sha256] = at_place(output, place)
+        kept = with_value(kept, place, reference(sha256=sha256))
+        places.append(place)
+    wanted = data.draw(st.sampled_from(paths))
+    written = "".join(f"[{step}]" if isinstance(step, int) else f"['{step}']" for step in wanted)
+    template = {"p": f"${{nodes.n.output{written}}}", "text": f"it is ${{nodes.n.output{written}}}."}
+    plain = render(template, input=None, nodes={"n": {"output": output}})
+    opened = Opened()
+    for sha256, value in store.items():
+        opened.add(sha256, value)
+    state = SimpleNamespace(
+        values=(), nodes={"n": SimpleNamespace(values=tuple(("output", *place) for place in places))}
+    )
+    found = rendered(template, input=None, nodes={"n": {"output": kept}}, stored=Stored(state, opened))
+    params = found.value
+    for place in found.values:
+        noted = reference_at(params, place)
+        value = store[noted.sha256]
+        for step in noted.part:
+            value = value[step]
+        params = with_value(params, place, value)
+    assert params == plain

@@ -376,7 +376,7 @@ class ExecutionLevel:
                     clock,
                     config.default_tag,
                     store_params=StoreParams(backend.values),
-                    lacking=runs.list_workers.lacking,
+                    lacking=runs.list_workers.known_to_lack,
                 ),
                 Children(records, self.index, self.create, self.command),
                 UseValues(backend.values),

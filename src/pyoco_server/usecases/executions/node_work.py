@@ -118,16 +118,19 @@ class NodeWork:
         self._children = children
         self._use_values = use_values
 
-    async def keep_values(self, state: Execution, facts: Facts) -> dict[str, RunFact | None]:
+    async def keep_values(self, state: Execution, facts: Facts) -> Facts:
         """The facts, once the execution is a user of the stored values in them.
 
         A run may be deleted before its execution.
         """
-        return {work_id: await self._kept(state, fact) for work_id, fact in facts.items()}
+        new = {
+            work_id: await self._kept(state, fact)
+            for work_id, fact in facts.items()
+            if fact is not None and fact.values and not fact.are_values_kept
+        }
+        return {**facts, **new} if new else facts
 
-    async def _kept(self, state: Execution, fact: RunFact | None) -> RunFact | None:
-        if fact is None or not fact.values or fact.are_values_kept:
-            return fact
+    async def _kept(self, state: Execution, fact: RunFact) -> RunFact:
         owner = owned_by_execution(state.execution_id)
         if await self._use_values(state.tenant_id, owner, {"result": fact.result}, fact.values):
             return replace(fact, are_values_kept=True)

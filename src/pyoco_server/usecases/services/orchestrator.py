@@ -258,8 +258,8 @@ class Orchestrate:
         graph = (await self._graphs.read(state.tenant_id, state.graph_id, state.graph_version)).graph
         kept = self._kept.pop(state.execution_id, {})
         runs = {**kept, **due.runs, **await self._node_work.read(self._work_to_read(state, graph, due))}
-        runs = await self._node_work.keep_values(state, runs)
-        reaction = await self._open_values(state.tenant_id, partial(self._reaction, state, graph, runs))
+        facts = await self._node_work.keep_values(state, runs)
+        reaction = await self._open_values(state.tenant_id, partial(self._reaction, state, graph, facts))
         await self._check_is_current(known, reaction)
         record, is_whole = await self._append(known, reaction)
         tell_if_ended(self._meter, state, record.state)
