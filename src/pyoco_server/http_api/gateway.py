@@ -45,8 +45,8 @@ class Reading(NamedTuple):
         return response
 
 
-LARGE_BODIES = 4
-"""At once."""
+LARGE_BODIES = 16
+"""Received at once, each in a file."""
 
 
 class Gateway:

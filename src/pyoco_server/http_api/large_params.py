@@ -5,7 +5,7 @@ import os
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from typing import IO
 
@@ -48,20 +48,31 @@ async def large_body(request: Request, most_bytes: int) -> AsyncGenerator[bytes 
     """The body; as bytes if it is small after all. Raises RequestTooLarge, GatewayOverloaded."""
     _check_declared(request, most_bytes)
     gateway = gateway_of(request)
-    async with _place(gateway.large_bodies):
-        with tempfile.TemporaryFile() as body, tempfile.TemporaryFile() as values:
-            size = 0
-            async for chunk in within(request, most_bytes):
-                size += len(chunk)
-                await asyncio.to_thread(body.write, chunk)
-            body.seek(0)
-            if size <= MAX_PARAMS_BYTES:
-                yield body.read()
-                return
-            async with gateway.splitting:
-                found = await _split(body.fileno(), values.fileno())
-            pieces = {name: _pieces(values, span) for name, span in found.values.items()}
-            yield Large(msgspec.json.encode(found.request), pieces)
+    async with aclosing(within(request, most_bytes)) as chunks:
+        begin = await _beginning(chunks)
+        if len(begin) <= MAX_PARAMS_BYTES:
+            yield begin
+            return
+        async with _place(gateway.large_bodies):
+            with tempfile.TemporaryFile() as body, tempfile.TemporaryFile() as values:
+                await asyncio.to_thread(body.write, begin)
+                async for chunk in chunks:
+                    await asyncio.to_thread(body.write, chunk)
+                body.flush()
+                async with gateway.splitting:
+                    found = await _split(body.fileno(), values.fileno())
+                pieces = {name: _pieces(values, span) for name, span in found.values.items()}
+                yield Large(msgspec.json.encode(found.request), pieces)
+
+
+async def _beginning(chunks: AsyncIterator[bytes]) -> bytes:
+    """All of a small body; of a large one enough to know that it is."""
+    found = bytearray()
+    async for chunk in chunks:
+        found += chunk
+        if len(found) > MAX_PARAMS_BYTES:
+            break
+    return bytes(found)
 
 
 def _check_declared(request: Request, most_bytes: int) -> None:
