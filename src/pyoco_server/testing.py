@@ -172,7 +172,8 @@ class LocalServer:
         executors = new_thread_executors(resolver, parts.config, self._remember, values_dir=values_dir)
         stack.push_async_callback(executors.close)
         name = WorkerName(WORKER_ID, self._tags)
-        worker = new_worker(parts.config, parts.worker, executors, name, clock=self._clock)
+        given: dict[str, Any] = {"clock": self._clock, "values_dir": values_dir}
+        worker = new_worker(parts.config, parts.worker, executors, name, **given)
         await stack.enter_async_context(_working(worker))
         return url
 

@@ -6,7 +6,14 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec.structs import replace
 
-from pyoco_server.domain.large_values import ARTIFACT, JSON, ByteRange, owned_as_artifact, owned_by_run
+from pyoco_server.domain.large_values import (
+    ARTIFACT,
+    JSON,
+    ByteRange,
+    owned_as_artifact,
+    owned_by_execution,
+    owned_by_run,
+)
 from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.errors import ValueNotFound
 from pyoco_server.usecases.auth import Caller
@@ -105,12 +112,12 @@ async def test_a_sweep_removes_values_whose_runs_are_gone_and_no_others(world: W
         await values.put(None, owned_by_run(run_id), JSON, pieces(DATA + run_id.encode()))
     known = replace(a_snapshot(RunStatus.COMPLETED), run_id=OTHER_RUN)
     index.apply([Change(OTHER_RUN, Revision(1), known, None)], FeedPosition("created", Revision(1)))
-    young = SweepValues(values, index, 1.0)
+    young = SweepValues(values, index, world.backend.execution_index, 1.0)
     for _ in range(3):
         await young.sweep()
     assert len(await values.uses()) == 2, "a gateway may not have seen these runs yet"
 
-    sweep = SweepValues(values, index, 1.0, settled_sec=-1.0, upload_sec=-1.0)
+    sweep = SweepValues(values, index, world.backend.execution_index, 1.0, settled_sec=-1.0, upload_sec=-1.0)
     await sweep.sweep()
     assert len(await values.uses()) == 2, "only what was unneeded twice is removed"
     await sweep.sweep()
@@ -118,6 +125,47 @@ async def test_a_sweep_removes_values_whose_runs_are_gone_and_no_others(world: W
     assert await content(world, hashlib.sha256(DATA + RUN_ID.encode()).hexdigest()) is None
     assert await content(world, hashlib.sha256(DATA + OTHER_RUN.encode()).hexdigest()) is not None
     assert await values.collect(-1.0) == 0, "the sweep removed the content, too"
+
+
+async def test_a_value_may_have_more_users_that_never_uploaded_it(world: World) -> None:
+    values, execution = world.backend.values, owned_by_execution("e-1")
+    assert await values.use("acme", execution, SHA256) is None, "nobody has it"
+    stored = await values.put("acme", owned_by_run(RUN_ID), JSON, pieces(DATA))
+    assert await values.use("other", execution, SHA256) is None, "another tenant's"
+    for _ in range(2):
+        assert await values.use("acme", execution, SHA256) == stored
+    first = next(use for use in await values.uses() if use.owner == owned_by_run(RUN_ID))
+    await values.release(first)
+    assert await values.collect(-1.0) == 0
+    assert await content(world, SHA256, "acme") == DATA
+    await values.withdraw("acme", execution, SHA256)
+    assert await values.use("acme", owned_by_run(RUN_ID), SHA256) is None, "its content is gone"
+
+
+async def test_a_sweep_keeps_the_values_of_executions_until_they_are_deleted(world: World) -> None:
+    values, executions = world.backend.values, KnownExecutions()
+    await values.put(None, owned_by_execution("e-1"), JSON, pieces(DATA))
+    await values.put(None, "newer.1", JSON, pieces(DATA[1:]))
+    sweep = SweepValues(values, world.backend.run_index, executions, 1.0, settled_sec=-1.0, upload_sec=-1.0)
+    for _ in range(3):
+        await sweep.sweep()
+    assert await content(world, SHA256) == DATA
+    executions.deleted.add("e-1")
+    for _ in range(2):
+        await sweep.sweep()
+    assert [use.owner for use in await values.uses()] == ["newer.1"], "of a kind that a newer version has"
+    assert await content(world, SHA256) is None
+
+
+class KnownExecutions:
+    def __init__(self) -> None:
+        self.deleted: set[str] = set()
+
+    def version(self, execution_id: str) -> int:
+        return 1 if execution_id == "e-1" else 0
+
+    def is_deleted(self, execution_id: str) -> bool:
+        return execution_id in self.deleted
 
 
 async def test_content_that_an_owner_gives_up_stays_for_others(world: World) -> None:

@@ -269,17 +269,19 @@ def test_a_result_above_the_limit_is_left_out_with_a_warning(reports: Reports) -
     assert output["$repr"].startswith("'xxx")
 
 
-def test_a_large_output_goes_to_a_file_unless_an_execution_needs_it(tmp_path: Path) -> None:
+def test_a_large_output_goes_to_a_file_and_that_of_a_node_if_it_is_larger(tmp_path: Path) -> None:
     whole, text = (
         ValueRoom(inline_bytes=64 * 1024, value_bytes=1_000_000, directory=str(tmp_path)),
-        "x" * 200_000,
+        "x" * 100_000,
     )
     alone = FlowRun(flows.returning(text), RUN_ID, {}, room=whole.of(RUN_ID, is_node=False)).run()
     (file,) = alone.files
-    assert (alone.result, file.task, file.size) == ({"give": None}, "give", 200_002)
+    assert (alone.result, file.task, file.size) == ({"give": None}, "give", 100_002)
     assert json.loads(Path(file.path).read_text()) == text
     of_node = FlowRun(flows.returning(text), RUN_ID, {}, room=whole.of(RUN_ID, is_node=True)).run()
     assert (of_node.result, of_node.files) == ({"give": text}, ())
+    larger = FlowRun(flows.returning(2 * text), RUN_ID, {}, room=whole.of(RUN_ID, is_node=True)).run()
+    assert (larger.result, len(larger.files)) == ({"give": None}, 1)
 
 
 def test_a_secret_is_masked_before_a_large_output_is_written(tmp_path: Path) -> None:

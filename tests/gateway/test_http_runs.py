@@ -274,15 +274,21 @@ async def test_a_body_that_grows_too_large_is_refused(world: World) -> None:
         for _ in range(1_000):
             yield b" " * 1_024
 
-    answer = await world.client.post("/runs", content=endless())
+    answer = await world.client.post("/runs/batch", content=endless())
+    assert answer.status_code == 422, "a batch may be larger"
+    async with memory_app(value_max_bytes=400_000) as gateway:
+        answer = await gateway.client.post("/runs", content=endless())
     assert answer.status_code == 413
 
 
 @pytest.mark.parametrize(("size", "expected"), [(256 * 1024, 200), (256 * 1024 + 1, 413)])
-async def test_params_have_a_limit_of_their_own(world: World, size: int, expected: int) -> None:
+async def test_params_of_a_run_in_a_batch_have_a_limit_of_their_own(
+    world: World, size: int, expected: int
+) -> None:
     filler = "x" * (size - len(msgspec.json.encode({"x": ""})))
-    answer = await world.client.post("/runs", json={"flow_name": "f", "params": {"x": filler}})
-    assert answer.status_code == expected
+    run = {"flow_name": "f", "params": {"x": filler}}
+    (result,) = (await world.client.post("/runs/batch", json={"runs": [run]})).json()["results"]
+    assert result.get("http_status", 200) == expected
     assert len(world.jobs()) == (1 if expected == 200 else 0)
 
 

@@ -13,6 +13,7 @@ from pyoco_server.errors import TimersUnsupported
 from pyoco_server.memory import MemoryGatewayBackend
 from pyoco_server.usecases.executions.node_runs import NodeRuns
 from pyoco_server.usecases.runs.submit import SubmitRun
+from pyoco_server.usecases.values import StoreParams
 from pyoco_server.wiring import new_run_id
 from support.builders import a_job
 from support.events import a_template
@@ -254,7 +255,15 @@ async def test_a_delayed_run_of_a_node_that_lost_its_job_gets_a_delayed_one(worl
     _, backend = world
     submit = SubmitRun(backend.runs, backend.queue, time.time, new_run_id)
     nobody_cancels: Any = None
-    node_runs = NodeRuns(backend.runs, backend.queue, submit, nobody_cancels, time.time, "default")
+    node_runs = NodeRuns(
+        backend.runs,
+        backend.queue,
+        submit,
+        nobody_cancels,
+        time.time,
+        "default",
+        store_params=StoreParams(backend.values),
+    )
     for age in (0, 600):
         job = a_job(
             submitted_at=time.time() - age,

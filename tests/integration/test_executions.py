@@ -4,11 +4,13 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 from nats.js.errors import NotFoundError
+from pyoco import Flow, task as pyoco_task
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.http_api import create_app
@@ -541,14 +543,38 @@ async def test_a_state_too_large_for_the_cache_is_folded_from_the_log(config: Na
 
 
 async def test_a_result_too_large_to_be_kept_fails_its_node(config: NatsBackendConfig) -> None:
+    config = replace(config, value_max_bytes=300_000)
     async with opened(config) as executions, working(config, big=lambda: flows.returning("x" * 400_000)):
         await executions.register("g", graph({"only": task("big")}))
         await executions.create("g", execution_id="e")
         ended = await executions.until_ended("e")
     assert (ended["status"], ended["error"]["code"]) == ("FAILED", "OUTPUT_TOO_LARGE")
     assert ended["error"]["message"] == (
-        "its run completed, but its result was too large to be kept; return less, or where it is"
+        "its run completed, but its result was too large to be kept: task 'give' returned more than 400,001 "
+        "bytes of JSON; at most 300,000 bytes are kept (PYOCO_VALUE_MAX_BYTES)"
     )
+
+
+async def test_a_large_output_and_large_params_pass_from_run_to_run(config: NatsBackendConfig) -> None:
+    wide = {f"p{number}": "${input.text}" for number in range(6)}
+    nodes = {"a": task("big"), "b": task("hand", params={"x": "${nodes.a.output.give}", **wide})}
+
+    @pyoco_task
+    def lengths(ctx: Any) -> Any:
+        return {name: len(value) for name, value in ctx.params.items()}
+
+    def hand() -> Flow:
+        return Flow(name="hand") >> lengths
+
+    async with (
+        opened(config) as executions,
+        working(config, big=lambda: flows.returning("x" * 400_000), hand=hand),
+    ):
+        await executions.register("g", graph(nodes, "a b"))
+        await executions.create("g", execution_id="e", input={"text": "月" * 80_000})
+        ended = await executions.until_ended("e")
+    assert ended["status"] == "COMPLETED", ended["error"]
+    assert ended["result"]["b"] == {"lengths": {"x": 400_000, **dict.fromkeys(wide, 80_000)}}
 
 
 async def test_a_result_of_an_execution_too_large_for_a_message_fails_it(config: NatsBackendConfig) -> None:
@@ -570,14 +596,15 @@ async def test_a_result_of_an_execution_too_large_for_a_message_fails_it(config:
     ("text", "code", "message"),
     [
         pytest.param("x" * 200_000, "TEMPLATE_FAILED", "more than 1,048,576 bytes", id="rendered"),
-        # Fewer characters than are rendered at most, but more bytes than a message may have.
+        # Fewer characters than are rendered at most, but more bytes than a message may have. What names
+        # secrets is not stored.
         pytest.param("月" * 80_000, "PARAMS_TOO_LARGE", "params: ", id="sent"),
     ],
 )
 async def test_params_too_large_for_a_job_fail_their_node(
     config: NatsBackendConfig, text: str, code: str, message: str
 ) -> None:
-    wide = {f"p{number}": "${input.text}" for number in range(6)}
+    wide = {f"p{number}": "${input.text}${secrets.key}" for number in range(6)}
     async with opened(config) as executions:
         await executions.register("g", graph({"only": task(params=wide)}))
         await executions.create("g", execution_id="e", input={"text": text})

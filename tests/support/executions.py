@@ -13,6 +13,7 @@ from pyoco_server.domain.executions.model import Execution, NodeState, NodeStatu
 from pyoco_server.domain.executions.orchestration import Reaction, react
 from pyoco_server.domain.executions.orchestration_map import work_in_question
 from pyoco_server.domain.executions.records import DispatchRun, RunFact, StartChild
+from pyoco_server.domain.executions.stored import Opened
 from pyoco_server.domain.runs.model import RunStatus
 
 ANN = e.Actor(e.ActorKind.USER, "ann")
@@ -104,6 +105,8 @@ class Life:
         self.dispatched: list[DispatchRun] = []
         self.children: list[StartChild] = []
         self.cancelled: list[str] = []
+        self.opened: Opened | None = None
+        """Stored values that were read."""
         self.must(c.CreateExecution(actor=ANN, input=input, graph_version=1))
         if start:
             self.must(c.StartExecution(actor=ANN))
@@ -188,7 +191,7 @@ class Life:
     def look(self, facts: Mapping[str, RunFact | None] | None = None) -> Reaction:
         """What the orchestrator would do."""
         known = self.facts() if facts is None else facts
-        return react(self.state, self.graph, known, self.now, GRACE_SEC)
+        return react(self.state, self.graph, known, self.now, GRACE_SEC, opened=self.opened)
 
     def react(self, facts: Mapping[str, RunFact | None] | None = None) -> Reaction:
         """What the orchestrator would do, done."""

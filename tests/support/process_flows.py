@@ -481,6 +481,16 @@ def bulky() -> Flow:
     return Flow(name="bulky") >> give
 
 
+def passing() -> Flow:
+    """Returns the text that it got, with a mark in front: a value of its own."""
+
+    @task
+    def hand_on(text: str, mark: str) -> str:
+        return mark + text
+
+    return Flow(name="passing") >> hand_on
+
+
 def submitting() -> Flow:
     """Starts two equal runs, shows how far it is, and waits for its test."""
 
@@ -548,6 +558,7 @@ _FLOWS: dict[str, Callable[[], Flow]] = {
         forking_in_a_pool,
         huge,
         bulky,
+        passing,
         submitting,
         saving,
         too_large,

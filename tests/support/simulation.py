@@ -55,11 +55,11 @@ from pyoco_server.memory.stores import (
     MemoryStats,
     MemoryStore,
     MemoryTaskLogs,
-    MemoryValues,
     MemoryView,
     MemoryWheelHistory,
     MemoryWheels,
 )
+from pyoco_server.memory.values import MemoryValues
 from pyoco_server.read_model.executions import SqliteExecutionIndex
 from pyoco_server.read_model.runs import SqliteRunIndex
 from pyoco_server.usecases.audit_trail import AuditTrail

@@ -24,6 +24,7 @@ from pyoco_server.domain.executions.records import (
     advance,
     summarise,
 )
+from pyoco_server.domain.large_values import Place
 from pyoco_server.domain.traces import Trace
 from pyoco_server.errors import InvalidRequest
 from pyoco_server.http_api.views import event_view
@@ -74,6 +75,7 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
         e.Failure: FAILURES,
         tuple[e.ItemEnd, ...]: st.lists(ITEM_ENDS, max_size=3).map(tuple),
         tuple[str, ...]: st.lists(TEXT, max_size=3).map(tuple),
+        tuple[Place, ...]: st.lists(st.lists(TEXT, min_size=1, max_size=3).map(tuple), max_size=2).map(tuple),
         str | None: st.none() | TEXT,
         float | None: st.none() | FINITE,
         Trace | None: st.none() | st.builds(Trace, traceparent=TEXT, tracestate=st.none() | TEXT),
@@ -159,10 +161,10 @@ def test_an_event_of_a_newer_version_is_kept_and_has_no_effect() -> None:
 
 
 def test_a_known_type_in_a_newer_schema_is_kept_and_has_no_effect() -> None:
-    data = stored(schema_version=2, events=[{"type": "NODE_READY", "payload": {"node": 7}}])
+    data = stored(schema_version=3, events=[{"type": "NODE_READY", "payload": {"node": 7}}])
     logged = decode_commit(data)
     (event,) = logged.commit.events()
-    assert (event.type, event.schema_version) == ("NODE_READY", 2)
+    assert (event.type, event.schema_version) == ("NODE_READY", 3)
     before = a_state()
     assert fold([event], before) == msgspec.structs.replace(before, version=1)
     assert decode_commit(encode_commit(logged)) == logged

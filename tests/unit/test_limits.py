@@ -175,6 +175,14 @@ def test_limits_concern_the_runs_that_match() -> None:
     assert RunLimit("graph", "") in limits_of(replace(job, graph_id="g"), limits)
 
 
+@pytest.mark.parametrize("key", ["params.customer.id", "params"])
+def test_a_key_never_reads_the_reference_of_a_large_value(key: str) -> None:
+    job = replace(a_job(), params={"customer": {"id": 7}, "n": 1}, values=(("params", "customer"),))
+    with pytest.raises(InvalidRequest, match=r"reads params\.customer, a large value"):
+        limits_of(job, [a_limit(key=key)])
+    assert limits_of(job, [a_limit(key="params.n")]) == (RunLimit("two", "1"),)
+
+
 def test_a_run_whose_key_cannot_be_evaluated_is_refused_but_never_stranded() -> None:
     limit = a_limit(key="params.customer")
     with pytest.raises(InvalidRequest, match="'two'"):

@@ -157,3 +157,26 @@ def test_the_largest_params_that_are_checked_do_not_take_long(
             size = size * 3 // 4
     assert size > 100
     assert time.thread_time() - began < 1.5
+
+
+@every_row(
+    ("schema", "is_free"),
+    [
+        ({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n", "rows"]}, True),
+        ({"properties": {"rows": True}}, True),
+        ({"properties": {"rows": {"type": "array"}}}, False),
+        ({"additionalProperties": False}, False),
+        ({"anyOf": [{"required": ["rows"]}]}, False),
+        ({"maxProperties": 5}, False),
+    ],
+)
+def test_a_large_param_is_accepted_only_where_the_schema_leaves_it_free(
+    schema: dict[str, Any], *, is_free: bool
+) -> None:
+    checked = ParamsSchema(schema)
+    params = {"n": 1, "rows": {"$ref": "sha256:…"}}
+    if is_free:
+        checked.check(params, ["rows"])
+        return
+    with pytest.raises(InvalidRequest, match=r"params\.rows: a large value cannot be checked"):
+        checked.check(params, ["rows"])

@@ -14,6 +14,7 @@ from pyoco_server.usecases.executions.commands import CommandExecution, Writing
 from pyoco_server.usecases.executions.create import CreateExecutions, NewExecution
 from pyoco_server.usecases.executions.graphs import ManageGraphs
 from pyoco_server.usecases.executions.repository import ExecutionRepository
+from pyoco_server.usecases.values import UseValues
 from pyoco_server.wiring import new_run_id
 from support.crashes import Fuse, FusedBackend, Killed
 from support.events import EventsLab, FakeClock, on_memory, post
@@ -43,7 +44,7 @@ class Site:
             records, backend.execution_log, self.graphs, clock, new_run_id, lambda _: None, Quiet()
         )
         self.command = CommandExecution(writing)
-        self.create = CreateExecutions(writing, stores.claims)
+        self.create = CreateExecutions(writing, stores.claims, UseValues(stores.values))
         waits = ExecutionWaits(backend.execution_index, records, self.command, None)  # type: ignore[arg-type]
         self.lab: EventsLab = on_memory(backend, CONFIG, clock, waits=waits)
 

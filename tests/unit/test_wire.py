@@ -186,5 +186,5 @@ def test_the_names_on_the_wire_are_those_of_the_contract() -> None:
         "workflow_yaml", "workflow_yaml_sha256", "workflow_yaml_bytes", "execution_id", "node_id",
         "not_before", "start_within_sec", "timeout_sec", "retry", "priority", "lane", "try_number",
         "retried_from", "kept", "schedule_id", "due_at", "graph_id", "limits", "limit_rules", "admitted_try",
-        "references", "trace", "parent_run_id",
+        "references", "trace", "parent_run_id", "values",
     }  # fmt: skip

@@ -8,7 +8,7 @@ import sys
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import cyclopts
 from msgspec import Struct
@@ -192,7 +192,8 @@ async def _work(config: NatsBackendConfig, options: Options, *, find_server: boo
         )
         probe = await _endpoint(stack, config)
         backend, config = await _connected(stack, config, name, find_server=find_server)
-        instance = new_worker(config, backend, flows.executors, name, flows.wheels, usage=own_usage)
+        given: dict[str, Any] = {"usage": own_usage, "values_dir": flows.values_dir}
+        instance = new_worker(config, backend, flows.executors, name, flows.wheels, **given)
         if probe is not None:
             probe.worker = instance
         opening = asyncio.ensure_future(_opened(instance))

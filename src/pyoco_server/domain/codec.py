@@ -176,7 +176,16 @@ class _JobWithReferences(msgspec.Struct):
     job_with_references: bytes
 
 
+class _JobWithValues(msgspec.Struct):
+    """The same for a job whose params refer to stored values: an older worker would run it with these."""
+
+    run_id: str
+    tag: str
+    job_with_values: bytes
+
+
 _wrapped_decoders = (
+    (msgspec.json.Decoder(_JobWithValues), "job_with_values"),
     (msgspec.json.Decoder(_JobWithKeptTasks), "job_with_kept_tasks"),
     (msgspec.json.Decoder(_JobWithReferences), "job_with_references"),
 )
@@ -184,6 +193,8 @@ _wrapped_decoders = (
 
 def encode_job(job: Job) -> bytes:
     data = encode(job)
+    if job.values:
+        return encode(_JobWithValues(job.run_id, job.tag, data))
     if job.references is not None:
         return encode(_JobWithReferences(job.run_id, job.tag, data))
     return data if job.kept is None else encode(_JobWithKeptTasks(job.run_id, job.tag, data))

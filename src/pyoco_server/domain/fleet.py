@@ -28,7 +28,9 @@ SHARES = "shares"
 """Takes jobs of all tenants of its tags, not only those of the first share."""
 RESOLVES = "resolves"
 """Puts values of secrets and variables into params."""
-FEATURES = (KEPT_TASKS, RESOLVES)
+READS_VALUES = "reads_values"
+"""Puts stored values into params."""
+FEATURES = (KEPT_TASKS, RESOLVES, READS_VALUES)
 """Of every worker of this version."""
 
 

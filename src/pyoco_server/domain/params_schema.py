@@ -6,7 +6,7 @@ once references are replaced by what they refer to; `unevaluated…` repeats the
 Both numbers are limited, and so is their product.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 from urllib.parse import unquote
@@ -45,6 +45,7 @@ _ONE = (
     "unevaluatedItems",
     "unevaluatedProperties",
 )
+_PLAIN = {"$schema", "title", "description", "type", "properties", "required", "additionalProperties"}
 _REPEATING = ("unevaluatedItems", "unevaluatedProperties")
 _LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
 _MAPS = ("dependentSchemas", "patternProperties", "properties")
@@ -57,6 +58,7 @@ class ParamsSchema:
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self._parts = _checked_size(schema)
+        self._schema = schema
         try:
             jsonschema_rs.meta.validate(schema)
             self._validator = jsonschema_rs.Draft202012Validator(
@@ -71,8 +73,16 @@ class ParamsSchema:
         except ValueError as error:
             raise InvalidRequest(f"params_schema{_unusable(error)}") from error
 
-    def check(self, params: dict[str, Any]) -> None:
-        """Raises InvalidRequest, which names what is wrong and where, but no values."""
+    def check(self, params: dict[str, Any], stored: Iterable[str] = ()) -> None:
+        """Raises InvalidRequest, which names what is wrong and where, but no values.
+
+        `stored`: params that are not known here, or parts of them, because they are large.
+        """
+        for name in stored:
+            if not self._is_free(name):
+                raise InvalidRequest(
+                    f"params.{name}: a large value cannot be checked against the params_schema"
+                )
         most = MAX_STEPS // self._parts
         parts = sum(islice(_weights(params), most + 1))
         if parts > most:
@@ -81,6 +91,12 @@ class ParamsSchema:
             )
         if not self._validator.is_valid(params):
             raise InvalidRequest("; ".join(self._problems(params, parts)))
+
+    def _is_free(self, name: str) -> bool:
+        """Whether any value of a param is valid, by a plain look at the top of the schema."""
+        properties, others = (self._schema.get(key, True) for key in ("properties", "additionalProperties"))
+        of_param = properties.get(name, True) if isinstance(properties, dict) else True
+        return self._schema.keys() <= _PLAIN and all(one in (True, {}) for one in (of_param, others))
 
     def _problems(self, params: dict[str, Any], parts: int) -> list[str]:
         if parts > FEW_PARTS:

@@ -31,7 +31,7 @@ from pyoco_server.engine.flow_yaml import load_flow_and_defaults
 from pyoco_server.engine.print_capture import CallLater, OutputSource, PrintCapture, PrintReports
 from pyoco_server.engine.task_host import ADVANCE_SEC, LocalTaskHost, Paced, Questions
 from pyoco_server.engine.tasks import check_tasks, close_never_awaited, described, raised
-from pyoco_server.engine.values import ValueRoom
+from pyoco_server.engine.values import BadParams, ValueRoom, with_files
 from pyoco_server.errors import ExecutionFailed, InvalidCliInput, PyocoServerError
 from pyoco_server.logs import get_logger
 
@@ -357,13 +357,19 @@ class LocalFlowHandle:
             found = find(job)
             if isinstance(found, FlowOutcome):
                 return found
-            host.begin(found.flow, found.params)
+            try:
+                params = with_files(found.params, job.files if isinstance(job, ResolvedJob) else ())
+            except BadParams as error:
+                return FlowOutcome(
+                    ending=Ending.EXECUTION_ERROR, error=str(error), failure_kind=FailureKind.INVALID_JOB
+                )
+            host.begin(found.flow, params)
             on_task = traced(self._watched(found.flow, host.entered))
             return self._run(
                 FlowRun(
                     found.flow,
                     job.run_id,
-                    found.params,
+                    params,
                     on_task,
                     room=room,
                     kept=job.kept,

@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pyoco_server.domain.runs.jobs import ValueFile
+from pyoco_server.domain.executions.interpolation import kind_of
+from pyoco_server.domain.large_values import Step, with_value, written_place
+from pyoco_server.domain.runs.jobs import ParamFile, ValueFile
 from pyoco_server.domain.secrets.masking import NO_MASKS, Masks
 from pyoco_server.domain.value_previews import json_text
 from pyoco_server.domain.values import (
@@ -35,6 +38,39 @@ class Result(Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
+def with_files(params: dict[str, Any], files: Iterable[ParamFile]) -> dict[str, Any]:
+    """The params with the stored values in place of references to them. Raises BadParams."""
+    for file in files:
+        name = written_place(("params", *file.place))
+        try:
+            value = msgspec.json.decode(Path(file.path).read_bytes())
+        except (OSError, msgspec.MsgspecError, RecursionError) as error:
+            raise BadParams(f"{name}: a large value cannot be read: {error}") from error
+        params = with_value(params, file.place, _part_of(value, file.part, name))
+    return params
+
+
+def _part_of(value: Any, part: tuple[Step, ...], name: str) -> Any:
+    for index, step in enumerate(part):
+        try:
+            value = value[step]
+        except (LookupError, TypeError):
+            found = "".join(map(_written, part[:index]))
+            raise BadParams(
+                f"{name}: there is no {_written(step)} in {kind_of(value)} at {found or 'the top'} "
+                "of the large value"
+            ) from None
+    return value
+
+
+def _written(step: Step) -> str:
+    return f"[{step}]" if isinstance(step, int) else f".{step[:64]}"
+
+
+class BadParams(Exception):
+    """A large value in params cannot be used."""
+
+
 class ValueRoom(Struct, frozen=True, kw_only=True):
     """How much a run may return, and where: small values in its snapshot, larger ones in files."""
 
@@ -49,8 +85,9 @@ class ValueRoom(Struct, frozen=True, kw_only=True):
     run_id: str = ""
 
     def of(self, run_id: str, *, is_node: bool) -> "ValueRoom":
-        """The output of a node has to fit into an event of its execution, so it stays in the snapshot."""
-        inline = self.snapshot_bytes if is_node else min(self.inline_bytes, self.snapshot_bytes // 2)
+        """More of a node's output stays in the snapshot: the next nodes read it there."""
+        inline = self.snapshot_bytes if is_node else self.inline_bytes
+        inline = min(inline, self.snapshot_bytes // 2)
         return replace(self, inline_bytes=inline, run_id=run_id)
 
     def write(self, task: str, data: bytes) -> ValueFile:

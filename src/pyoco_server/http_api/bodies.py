@@ -211,7 +211,7 @@ def _parsed(body: bytes, model: type[M]) -> M:
     try:
         value = decode_json(body)
     except Refused as error:
-        raise _invalid_json(error) from error
+        raise invalid_json(error) from error
     return validated(value, model)
 
 
@@ -236,14 +236,14 @@ def batch_items(body: bytes, model: type[BaseModel], name: str, most: int) -> li
         if not is_alone and len(body) <= LIGHT_BYTES:
             decode_json(body)  # may locate the problem
     except Refused as error:
-        raise _invalid_json(error) from error
+        raise invalid_json(error) from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise _invalid_json(Refused((), f"JSON: {error}")) from error
+        raise invalid_json(Refused((), f"JSON: {error}")) from error
     if count > most:
         problem = f"List should have at most {most} items after validation, not {count}"
         raise RequestValidationError([{"type": "too_long", "loc": ("body", name), "msg": problem}])
     if list(parts) == [name] and not is_alone:
-        raise _invalid_json(Refused((name,), f"duplicate key {name!r}"))
+        raise invalid_json(Refused((name,), f"duplicate key {name!r}"))
     # Other keys are refused whatever their values, so these are not decoded.
     others = dict.fromkeys(islice(parts, MAX_PROBLEMS))
     validated({**others, name: [{} if bytes(memoryview(item)[:1]) == b"{" else None for item in raw]}, model)
@@ -347,7 +347,7 @@ def unknown(kind: str, name: str, known: Collection[str]) -> str:
     return f"unknown {kind} {name!r}{nearest(name, known)}; known: {', '.join(known) or 'none'}"
 
 
-def _invalid_json(refused: Refused) -> RequestValidationError:
+def invalid_json(refused: Refused) -> RequestValidationError:
     return RequestValidationError(
         [{"type": "json_invalid", "loc": ("body", *refused.path), "msg": str(refused)}]
     )

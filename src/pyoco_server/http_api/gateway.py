@@ -45,6 +45,10 @@ class Reading(NamedTuple):
         return response
 
 
+LARGE_BODIES = 16
+"""Received at once, each in a file."""
+
+
 class Gateway:
     def __init__(self, setup: Setup, open_backend: OpenBackend, metrics: Metrics) -> None:
         self.config = setup.config
@@ -53,6 +57,9 @@ class Gateway:
         self.imported: list[Imported] = []
         """Files of an earlier workflow server, imported at this start."""
         self._open_backend = open_backend
+        self.large_bodies = asyncio.Semaphore(LARGE_BODIES)
+        self.splitting = asyncio.Lock()
+        """Of a large body: it may take much memory."""
         self.body_timeout_sec = setup.tuning.body_timeout_sec
         self._connect_timeout_sec = setup.tuning.connect_timeout_sec
         self._ask_who: AskWho | None = None

@@ -81,6 +81,21 @@ class ValueObjects:
                     return use.value
         return None
 
+    async def use(self, tenant_id: str | None, owner: str, sha256: str) -> StoredValue | None:
+        of_value = f"{tenant_token(tenant_id)}.{sha256}"
+        for _ in range(MAX_TRIES):
+            uses = await self._all_uses(f"{of_value}.>")
+            live = {use.name: use.value for use in uses if use.is_live}
+            if not live or f"{of_value}.{owner}" in live:
+                return live.get(f"{of_value}.{owner}")
+            value = next(iter(live.values()))
+            try:
+                await self._describe(of_value, owner, value, max(use.sequence for use in uses))
+            except WrongRevision:
+                continue
+            return value
+        raise NatsUnavailable(f"the value {sha256} could not be used: too many concurrent changes")
+
     async def read(self, value: StoredValue) -> AsyncGenerator[bytes, None]:
         size = 0
         async with aclosing(self._chunks.read(value.content)) as chunks:

@@ -94,7 +94,7 @@ class FollowFlows:
             schema = ParamsSchema(flow.value.params_schema or {})
             self._schemas[key] = flow.revision, schema
         try:
-            schema.check(submission.params)
+            schema.check(submission.params, [place[1] for place in submission.values])
         except InvalidRequest as error:
             raise InvalidRequest(
                 f"{error.detail} (params_schema of the flow {submission.flow_name!r})"

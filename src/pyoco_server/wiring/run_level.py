@@ -32,6 +32,7 @@ from pyoco_server.usecases.executions.node_runs import NodeRuns
 from pyoco_server.usecases.executions.node_work import Children, NodeWork
 from pyoco_server.usecases.executions.query import ExecutionHub, ReadExecutions
 from pyoco_server.usecases.executions.repository import ExecutionRepository
+from pyoco_server.usecases.executions.stored_values import OpenValues
 from pyoco_server.usecases.fleet import START_SEC, FollowWorkers, HideWorker, ListWorkers
 from pyoco_server.usecases.flows import FollowFlows
 from pyoco_server.usecases.ports.gateway import ServerBackend
@@ -64,7 +65,14 @@ from pyoco_server.usecases.services.sweep import (
     SweepRuns,
 )
 from pyoco_server.usecases.stats.count import CountedEnds, StatsMeter
-from pyoco_server.usecases.values import ReadArtifact, ReadValue, SweepValues
+from pyoco_server.usecases.values import (
+    ReadArtifact,
+    ReadValue,
+    StoreParams,
+    StoreRequest,
+    SweepValues,
+    UseValues,
+)
 from pyoco_server.usecases.wheels import ManageWheels
 from pyoco_server.wiring.backends import new_key_and_salt, new_run_id
 from pyoco_server.wiring.flow_control import LimitLevel, LimitMeter, QueueLevel
@@ -190,6 +198,7 @@ class RunLevel:
             choose_lane=self.queues.choose_lane,
             limits=self.limits.gate,
             require_resolvable=RequireResolvable(values, self.list_workers),
+            keep_values=UseValues(backend.values).of_job,
         )
         self.submit_once = SubmitOnce(backend.claims, self.submit, clock, new_id)
         self.submit_batch = SubmitBatch(self.submit)
@@ -251,8 +260,11 @@ class RunLevel:
             backend.undeliverable, runs, queue, backend.dead_letters, clock
         )
         self.read_value = ReadValue(backend.values)
+        self.store_request = StoreRequest(backend.values, self.list_workers.lacking, setup.new_id)
         self.read_artifact = ReadArtifact(runs, backend.values)
-        self.sweep_values = SweepValues(backend.values, backend.run_index, setup.config.values_sweep_sec)
+        self.sweep_values = SweepValues(
+            backend.values, backend.run_index, backend.execution_index, setup.config.values_sweep_sec
+        )
         self._next_tries = QueueNextTries(runs, queue, backend.undeliverable)
         self._looks.append(self._next_tries.look)
         self.sweep = SweepRuns(runs, backend.run_index, queue, self._end_undeliverable, clock)
@@ -306,7 +318,6 @@ class RunLevel:
             "end-undeliverable": self._end_undeliverable.run,
             "expire-waiting": self.expiry.run,
             "link-retries": self.link_retries.run,
-            "sweep-values": partial(self.sweep_values.run, lambda: self.is_caught_up),
             "collect-flow-files": partial(self.flow_files.run, lambda: self.is_caught_up),
             "serve-children": self.children.run,
             "follow-workers": self.follow_workers.run,
@@ -325,13 +336,17 @@ class ExecutionLevel:
         self.graphs = ManageGraphs(backend.graphs, setup.clock, runs.trail)
         heavy_work = HeavyWork()
         records = ExecutionRepository(log, backend.execution_cache, self.index)
+        self._runs = runs
+        open_values, use_values = OpenValues(backend.values), UseValues(backend.values)
         writing = Writing(records, log, self.graphs, clock, setup.new_id, self._nudge, setup.meter)
-        self.create = CreateExecutions(writing, backend.claims)
+        self.create = CreateExecutions(writing, backend.claims, use_values)
         self.delete = DeleteExecution(records, self.index, clock, runs.trail)
         self.command = CommandExecution(writing)
-        self.orchestrate = self._orchestrate(backend, setup, runs, records, heavy_work)
+        self.orchestrate = self._orchestrate(backend, setup, runs, records, heavy_work, open_values)
         self.by_hand = ExecutionsByHand(self.command, self.create, runs.trail)
-        self.read = ReadExecutions(records, log, self.index, watchers, self.graphs, heavy_work)
+        self.read = ReadExecutions(
+            records, log, self.index, watchers, self.graphs, heavy_work=heavy_work, open_values=open_values
+        )
         self._follow = FollowExecutions(
             backend.execution_feed, self.index, records, self.orchestrate, watchers
         )
@@ -345,6 +360,7 @@ class ExecutionLevel:
         runs: RunLevel,
         records: ExecutionRepository,
         heavy_work: HeavyWork,
+        open_values: OpenValues,
     ) -> Orchestrate:
         config, clock, new_id = setup.config, backend.shared_clock, setup.new_id
         orchestrate = Orchestrate(
@@ -352,9 +368,20 @@ class ExecutionLevel:
             index=self.index,
             graphs=self.graphs,
             node_work=NodeWork(
-                NodeRuns(backend.runs, backend.queue, runs.submit, runs.cancel, clock, config.default_tag),
+                NodeRuns(
+                    backend.runs,
+                    backend.queue,
+                    runs.submit,
+                    runs.cancel,
+                    clock,
+                    config.default_tag,
+                    store_params=StoreParams(backend.values),
+                    lacking=runs.list_workers.known_to_lack,
+                ),
                 Children(records, self.index, self.create, self.command),
+                UseValues(backend.values),
             ),
+            open_values=open_values,
             share=Share(
                 backend.rosters,
                 "orchestrators",
@@ -399,4 +426,12 @@ class ExecutionLevel:
         self._follow.on_commits(look)
 
     def background(self) -> Background:
-        return {"follow-executions": self._follow.run, "orchestrate": self._follow.orchestrate}
+        return {
+            "follow-executions": self._follow.run,
+            "orchestrate": self._follow.orchestrate,
+            "sweep-values": partial(self._runs.sweep_values.run, self._are_users_known),
+        }
+
+    def _are_users_known(self) -> bool:
+        """Of stored values."""
+        return self._runs.is_caught_up and self.is_caught_up

@@ -90,6 +90,7 @@ def new_worker(  # noqa: PLR0913 - one argument per part it is put together from
     new_id: Callable[[], str] = new_run_id,
     log_patience_sec: float = REFUSED_PATIENCE_SEC,
     usage: Callable[[], Usage] = unknown_usage,
+    values_dir: str = "",
 ) -> Worker:
     """Raises ValueError for a name that cannot be one."""
     return Worker(
@@ -104,6 +105,7 @@ def new_worker(  # noqa: PLR0913 - one argument per part it is put together from
         log_patience_sec=log_patience_sec,
         resolve=ResolveJob(ReadValues(backend, Sealer(config.secrets_keys))),
         usage=usage,
+        values_dir=values_dir,
     )
 
 
@@ -120,6 +122,7 @@ def open_worker_connection(
 class FlowProcesses(NamedTuple):
     executors: ProcessExecutors
     wheels: KeepWheels | None
+    values_dir: str
 
 
 @asynccontextmanager
@@ -142,7 +145,7 @@ async def open_flow_processes(
         executors = await stack.enter_async_context(opening)
         if wheels is not None:
             wheels.executors = executors
-        yield FlowProcesses(executors, wheels)
+        yield FlowProcesses(executors, wheels, spec.room.directory)
 
 
 @asynccontextmanager
@@ -204,7 +207,7 @@ async def open_thread_worker(
         backend = await stack.enter_async_context(open_worker_connection(config, name))
         spec = ExecutorSpec(flow_resolver="", allowed_modules=config.allowed_modules)
         wheels = await _synced_wheels(stack, config, name, spec, executors)
-        yield new_worker(config, backend, executors, name, wheels, **given)
+        yield new_worker(config, backend, executors, name, wheels, values_dir=values_dir, **given)
 
 
 class PyocoNatsWorker:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pyoco_server import tracing
 from pyoco_server.config import NatsBackendConfig
@@ -44,7 +45,7 @@ from pyoco_server.worker.heartbeats import HeartbeatPace
 from pyoco_server.worker.run_log import REFUSED_PATIENCE_SEC
 from pyoco_server.worker.session import Concluded, FlowExecutors, RunSession, masks_of
 from pyoco_server.worker.task_requests import AnswerTasks, Quota
-from pyoco_server.worker.values import StoreValues
+from pyoco_server.worker.values import FetchValues, StoreValues
 
 log = get_logger(__name__)
 
@@ -137,9 +138,11 @@ class Pipeline:
         *,
         log_patience_sec: float = REFUSED_PATIENCE_SEC,
         resolve: Resolve | None = None,
+        values_dir: str = "",
     ) -> None:
-        """`resolve` puts values of secrets and variables into a job."""
+        """`resolve` puts values of secrets and variables into a job. `values_dir`: for large values."""
         self._resolve = resolve
+        self._fetch_values = FetchValues(backend, values_dir)
         self._log_patience_sec = log_patience_sec
         self._store_values = StoreValues(backend, log_patience_sec)
         quota = Quota(config.artifacts_max_bytes_per_run, config.artifacts_max_bytes_per_tenant)
@@ -238,17 +241,13 @@ class Pipeline:
         session.masks = masks_of(ready)
         if not await session.is_held(received_at, self._ack_wait_sec()):
             return _lost(job, session.refusal)
-        with self._heartbeats.calling(session.beat):
-            flow = await self._executors.start(
-                delivered(ready, session.owner.attempt), session, START_PATIENCE_SEC
-            )
-            if flow is None:
-                return Handled(Ending.NOT_STARTED, job.run_id)
-            if self._is_giving_back:
-                session.abandon()
-            outcome = await session.follow(flow)
-        if outcome is None:
-            return Handled(Ending.GIVEN_BACK, job.run_id)
+        try:
+            with self._heartbeats.calling(session.beat):
+                outcome = await self._outcome(ready, session)
+        except Unresolvable as error:
+            return await self._not_resolved(job, session, error)
+        if isinstance(outcome, Handled):
+            return outcome
         # Masked first: what stands for a stored value is no text of the flow.
         outcome = await self._store_values(job, session.masked(outcome))
         _log_failure(outcome)
@@ -256,6 +255,18 @@ class Pipeline:
         if isinstance(end, Concluded) and end.is_retried:
             return await self._next_try(job, outcome, end.run)
         return _handled(job, outcome, end)
+
+    async def _outcome(self, job: Job, session: RunSession) -> FlowOutcome | Handled:
+        """Of the flow; or how its delivery ended without one. Raises Unresolvable."""
+        async with self._fetch_values.files_of(job) as files:
+            ready = replace(delivered(job, session.owner.attempt), files=files)
+            flow = await self._executors.start(ready, session, START_PATIENCE_SEC)
+            if flow is None:
+                return Handled(Ending.NOT_STARTED, job.run_id)
+            if self._is_giving_back:
+                session.abandon()
+            outcome = await session.follow(flow)
+        return Handled(Ending.GIVEN_BACK, job.run_id) if outcome is None else outcome
 
     async def _resolved(self, job: Job) -> Job:
         """Raises Unresolvable or InvalidRequest."""

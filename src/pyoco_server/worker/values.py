@@ -1,27 +1,36 @@
-"""Large values of a run on their way from its executor to the store.
+"""Large values of a run on their way between its executor and the store.
 
-An executor writes a value to a file, in a directory of its worker; the worker stores it in pieces. So neither
-ever holds it, however large it is.
+An executor writes a value to a file, in a directory of its worker; the worker stores it in pieces. Those in
+params come the same way. So the worker never holds a value, however large it is.
 """
 
 import asyncio
 import errno
 import fcntl
+import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from msgspec.structs import replace
 
-from pyoco_server.domain.large_values import JSON, Place, StoredValue, owned_by_run, reference_to
-from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress, Job, ValueFile
+from pyoco_server.domain.large_values import (
+    JSON,
+    Place,
+    StoredValue,
+    owned_by_run,
+    reference_at,
+    reference_to,
+    written_place,
+)
+from pyoco_server.domain.runs.jobs import Ending, FlowOutcome, FlowProgress, Job, ParamFile, ValueFile
 from pyoco_server.domain.runs.model import Reusable
 from pyoco_server.domain.values import bounded_warnings
-from pyoco_server.errors import NatsUnavailable
+from pyoco_server.errors import NatsUnavailable, Unresolvable
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.ports.runs import WorkerBackend
 from pyoco_server.worker.run_log import REFUSED_PATIENCE_SEC, store_answers
@@ -69,6 +78,46 @@ def _remove_left(directory: Path) -> None:
         log.debug("kept a directory of values", action="value.kept", exc_info=error)
 
 
+class FetchValues:
+    """Reads the stored values in the params of a job into files."""
+
+    def __init__(self, backend: WorkerBackend, directory: str) -> None:
+        """`directory`: empty: that of temporary files."""
+        self._backend = backend
+        self._directory = directory or None
+
+    @asynccontextmanager
+    async def files_of(self, job: Job) -> AsyncGenerator[tuple[ParamFile, ...], None]:
+        """They are removed in the end. Raises Unresolvable, NatsUnavailable."""
+        paths: dict[str, str] = {}
+        try:
+            yield tuple([await self._file(job, place, paths) for place in job.values])
+        finally:
+            _remove(paths.values())
+
+    async def _file(self, job: Job, place: Place, paths: dict[str, str]) -> ParamFile:
+        try:
+            reference = reference_at({"params": job.params}, place)
+            if reference.sha256 not in paths:
+                await self._fetch(job, place, reference.sha256, paths)
+        except ValueError as error:
+            raise Unresolvable(str(error)) from None
+        except OSError as error:
+            problem = f"{written_place(place)}: a large value cannot be written to a file: {error.strerror}"
+            raise Unresolvable(problem) from error
+        return ParamFile(place[1:], paths[reference.sha256], reference.part)
+
+    async def _fetch(self, job: Job, place: Place, sha256: str, paths: dict[str, str]) -> None:
+        found = await self._backend.values.find(job.tenant_id, sha256)
+        if found is None:
+            raise Unresolvable(f"{written_place(place)}: its stored value does not exist any more")
+        descriptor, paths[sha256] = tempfile.mkstemp(prefix=f"{job.run_id}.", dir=self._directory)
+        with os.fdopen(descriptor, "wb") as file:
+            async with aclosing(self._backend.values.read(found)) as chunks:
+                async for chunk in chunks:
+                    await asyncio.to_thread(file.write, chunk)
+
+
 class StoreValues:
     """Stores what a flow has returned, and puts references in place of it."""
 
@@ -88,7 +137,7 @@ class StoreValues:
                 outcome = _with_reference(outcome, file, reference)
             return replace(outcome, files=())
         finally:
-            _remove(outcome.files)
+            _remove([file.path for file in outcome.files])
 
     async def _stored(self, job: Job, file: ValueFile) -> dict[str, Any] | None:
         """None: NATS answers, but refuses it."""
@@ -122,10 +171,10 @@ async def kept_trying(
     return None
 
 
-def _remove(files: Sequence[ValueFile]) -> None:
-    for file in files:
+def _remove(paths: Iterable[str]) -> None:
+    for path in paths:
         with suppress(OSError):
-            Path(file.path).unlink()
+            Path(path).unlink()
 
 
 async def chunks_of(path: str, most_bytes: int | None = None) -> AsyncIterator[bytes]:

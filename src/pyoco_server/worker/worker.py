@@ -63,8 +63,9 @@ class Worker:
         log_patience_sec: float = REFUSED_PATIENCE_SEC,
         resolve: Resolve | None = None,
         usage: Callable[[], Usage] = unknown_usage,
+        values_dir: str = "",
     ) -> None:
-        """`usage`: of this process, for metrics."""
+        """`usage`: of this process, for metrics. `values_dir`: for large values, of this process alone."""
         check_names(worker_id, tags)
         self.worker_id = worker_id
         self.instance_id = instance_id
@@ -85,6 +86,7 @@ class Worker:
             self.instance_id,
             log_patience_sec=log_patience_sec,
             resolve=resolve,
+            values_dir=values_dir,
         )
         self._registration = Registration(
             RegisterWorker(backend.workers, clock),

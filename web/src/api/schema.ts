@@ -81,7 +81,10 @@ export interface paths {
          */
         get: operations["list_runs_runs_get"];
         put?: never;
-        /** Submit a run */
+        /**
+         * Submit a run
+         * @description Large params are stored beside the run.
+         */
         post: operations["submit_run_runs_post"];
         delete?: never;
         options?: never;
@@ -2685,6 +2688,8 @@ export interface components {
             resume_data: unknown;
             /** @default null */
             output: unknown;
+            /** @default [] */
+            values: string[][];
             /** @default null */
             error: components["schemas"]["Failure"] | null;
             /** @default null */
@@ -2886,6 +2891,8 @@ export interface components {
             trace: components["schemas"]["Trace"] | null;
             /** @default [] */
             messages: components["schemas"]["Message"][];
+            /** @default [] */
+            values: string[][];
             phase: components["schemas"]["Phase"];
             handled_failures: string[];
             nodes: {

@@ -18,6 +18,7 @@ from pyoco_server.domain.executions import conditions
 from pyoco_server.domain.executions.events import Failure
 from pyoco_server.domain.executions.graphs import Edge, EdgeOn, Graph, GraphNode, JoinPolicy, NodeType, Then
 from pyoco_server.domain.executions.model import Execution, Gate, NodeState, NodeStatus
+from pyoco_server.domain.executions.stored import Opened, Stored
 
 
 class Fate(StrEnum):
@@ -47,8 +48,9 @@ _DEAD_FIRST: Final = (Fate.FAILED, Fate.CANCELED, Fate.NOT_TAKEN)
 class Judgements:
     """Cached condition results of one reaction; a result is valid until a node it read changes."""
 
-    def __init__(self, allowance: Allowance | None = None) -> None:
+    def __init__(self, allowance: Allowance | None = None, opened: Opened | None = None) -> None:
         self.allowance = allowance
+        self.opened = opened or Opened()
         self._known: dict[str, tuple[list[NodeState | None], bool | str]] = {}
 
     def holds(self, expr: str, state: Execution, values: conditions.GraphValues) -> bool:
@@ -173,7 +175,13 @@ class Branches:
 
     @cached_property
     def _values(self) -> conditions.GraphValues:
-        return conditions.GraphValues(self._state.input, KnownNodes(self._state), self._judgements.allowance)
+        judgements = self._judgements
+        return conditions.GraphValues(
+            self._state.input,
+            KnownNodes(self._state),
+            judgements.allowance,
+            Stored(self._state, judgements.opened),
+        )
 
     def _reach(self, node_id: str) -> Fate:
         """The fate of an IDLE node: open, or the reason why it is unreachable."""
@@ -287,10 +295,10 @@ class EdgeState(Struct, frozen=True, rename={"source": "from", "target": "to"}):
     fate: Fate
 
 
-def edge_states(state: Execution, graph: Graph) -> list[EdgeState]:
-    """The fate of every edge, in the order of the graph."""
+def edge_states(state: Execution, graph: Graph, opened: Opened | None = None) -> list[EdgeState]:
+    """The fate of every edge, in the order of the graph. Raises Lacking."""
     is_made = len(state.nodes) == len(graph.nodes)
-    branches = Branches(state, graph) if is_made else None
+    branches = Branches(state, graph, Judgements(opened=opened)) if is_made else None
     return [
         EdgeState(edge.source, edge.target, edge.on, branches.became_of(edge) if branches else Fate.OPEN)
         for edge in graph.edges

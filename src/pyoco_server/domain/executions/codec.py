@@ -35,6 +35,9 @@ class _StoredCommit(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _decoder = msgspec.json.Decoder(_StoredCommit)
+_WITH_VALUES = 2
+"""Schema version of a commit with references to stored values. To older versions it has no effect: they would
+take a reference for the value."""
 
 
 def encode_commit(logged: LoggedCommit) -> bytes:
@@ -51,7 +54,7 @@ def encode_commit(logged: LoggedCommit) -> bytes:
                 for payload in commit.payloads
             ],
             summary=logged.summary,
-            schema_version=commit.schema_version,
+            schema_version=_schema_version_of(commit),
             correlation_id=commit.correlation_id,
             request_digest=commit.request_digest,
         )
@@ -73,14 +76,19 @@ def decode_commit(data: bytes) -> LoggedCommit:
         payloads=payloads,
         correlation_id=stored.correlation_id,
         request_digest=stored.request_digest,
-        schema_version=stored.schema_version,
+        schema_version=1 if stored.schema_version == _WITH_VALUES else stored.schema_version,
     )
     return LoggedCommit(commit, stored.summary)
 
 
+def _schema_version_of(commit: Commit) -> int:
+    has_values = any(True for payload in commit.payloads for _ in e.values_in(payload))
+    return _WITH_VALUES if has_values else commit.schema_version
+
+
 def _payload(event: _StoredEvent, schema_version: int) -> Payload:
     known = PAYLOADS.get(event.type)
-    if known is None or schema_version != 1:
+    if known is None or schema_version not in (1, _WITH_VALUES):
         return Unknown(type=event.type, fields=msgspec.json.decode(event.payload))
     return msgspec.json.decode(event.payload, type=known)
 

@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 from pyoco_server.domain.executions.events import Actor, ActorKind, Failure
 from pyoco_server.domain.executions.model import NodeStatus, Phase
 from pyoco_server.domain.inputs import nearest
+from pyoco_server.domain.large_values import Place
 from pyoco_server.domain.runs.claims import claim_key
 from pyoco_server.domain.traces import Trace
 from pyoco_server.errors import InvalidRequest
@@ -47,6 +48,8 @@ class CreateExecution(Command, frozen=True, kw_only=True):
     children_to_rerun: dict[str, str] = {}
     """By node."""
     trace: Trace | None = None
+    values: tuple[Place, ...] = ()
+    """Where references to stored values stand in `input`."""
 
 
 class StartExecution(Command, frozen=True, kw_only=True):

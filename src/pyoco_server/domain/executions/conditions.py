@@ -19,9 +19,11 @@ from pyoco_server.domain.cel.expressions import (
     new_environment,
     shown,
 )
-from pyoco_server.domain.cel.values import Allowance, Values
-from pyoco_server.domain.executions.interpolation import NODE_FIELDS
+from pyoco_server.domain.cel.values import Allowance, ConditionFailed, Values
+from pyoco_server.domain.executions.interpolation import NODE_FIELDS, NOTHING_STORED
+from pyoco_server.domain.executions.stored import CannotOpen, Stored
 from pyoco_server.domain.inputs import nearest
+from pyoco_server.domain.large_values import Place, with_value
 
 _ENVIRONMENT = cel.NewEnv(
     variables={
@@ -51,7 +53,30 @@ def holds(expr: str, *, input: Any, nodes: Mapping[str, Mapping[str, Any]]) -> b
     return GraphValues(input, nodes).holds(expr)
 
 
-class GraphValues(Values):
+class _StoredValues(Values):
+    """Opens the stored values that a condition reads, once for all conditions."""
+
+    def __init__(
+        self, environment: Any, values: Mapping[str, Any], allowance: Allowance | None, stored: Stored
+    ) -> None:
+        super().__init__(environment, values, allowance)
+        self._stored = stored
+        self._opened: set[Place] = set()
+
+    def _open(self, expr: str, expression: Expression) -> None:
+        """Raises ConditionFailed, Lacking."""
+        for place in (noted for path in expression.paths for noted in self._stored.noted(path)):
+            if place in self._opened:
+                continue
+            try:
+                value = self._stored.look(self._roots, place)
+            except CannotOpen as error:
+                raise ConditionFailed(f"{shown(expr)}: {error}") from None
+            self._roots = dict(with_value(self._roots, place, value))
+            self._opened.add(place)
+
+
+class GraphValues(_StoredValues):
     """The values that conditions read from one state."""
 
     _advice: ClassVar[str] = "Let a task compute it and test its output"
@@ -62,11 +87,13 @@ class GraphValues(Values):
         input: Any,  # noqa: A002 - the word of graphs
         nodes: Mapping[str, Mapping[str, Any]],
         allowance: Allowance | None = None,
+        stored: Stored = NOTHING_STORED,
     ) -> None:
-        super().__init__(_ENVIRONMENT, {"input": input, "nodes": nodes}, allowance)
+        super().__init__(_ENVIRONMENT, {"input": input, "nodes": nodes}, allowance, stored)
 
     def holds(self, expr: str) -> bool:
-        """Raises ConditionFailed, ConditionError, TooHeavy."""
+        """Raises ConditionFailed, ConditionError, TooHeavy, Lacking."""
+        self._open(expr, _compiled(expr).expression)
         return self.truth(expr, _compiled(expr).expression)
 
 
@@ -89,16 +116,19 @@ class DataValues(Values):
 _OUTPUT = new_environment(("output",))
 
 
-class OutputValues(Values):
+class OutputValues(_StoredValues):
     """The output of an iteration, for the `until` of a repeat."""
 
     _advice: ClassVar[str] = "Return less, or let the task decide"
 
-    def __init__(self, output: Any, allowance: Allowance | None = None) -> None:
-        super().__init__(_OUTPUT, {"output": output}, allowance)
+    def __init__(
+        self, output: Any, allowance: Allowance | None = None, stored: Stored = NOTHING_STORED
+    ) -> None:
+        super().__init__(_OUTPUT, {"output": output}, allowance, stored)
 
     def holds(self, expr: str) -> bool:
-        """Raises ConditionFailed, ConditionError, TooHeavy."""
+        """Raises ConditionFailed, ConditionError, TooHeavy, Lacking."""
+        self._open(expr, of_output(expr))
         return self.truth(expr, of_output(expr))
 
 

@@ -70,6 +70,7 @@ def _create(graph: Graph, command: c.CreateExecution) -> list[e.Payload]:
         parent_node_id=command.parent_node_id,
         graph_versions=command.graph_versions,
         trace=command.trace,
+        values=command.values,
     )
     children = command.children_to_rerun
     nodes = [

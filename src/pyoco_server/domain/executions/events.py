@@ -11,6 +11,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 
 from msgspec import Struct
 
+from pyoco_server.domain.large_values import Place
 from pyoco_server.domain.traces import Trace
 
 SCHEMA_VERSION: Final = 1
@@ -83,6 +84,8 @@ class ExecutionCreated(Payload, frozen=True, kw_only=True):
     """Of all graphs below its own, as they were when the outermost execution was created."""
     trace: Trace | None = None
     """The span that created it."""
+    values: tuple[Place, ...] = ()
+    """Where references to stored values stand in `input`."""
 
 
 class NodeCreated(Payload, frozen=True, kw_only=True):
@@ -121,6 +124,7 @@ class ExecutionFailed(Payload, frozen=True, kw_only=True):
 
 class ExecutionCompleted(Payload, frozen=True, kw_only=True):
     result: Any = None
+    values: tuple[Place, ...] = ()
 
 
 class NodeReady(WorkOfNode, frozen=True, kw_only=True):
@@ -187,6 +191,8 @@ class NodeSucceeded(WorkOfNode, frozen=True, kw_only=True):
     output: Any = None
     carried_from: str | None = None
     """The execution whose output a rerun keeps; the node has not been started in this one."""
+    values: tuple[Place, ...] = ()
+    """Where references to stored values stand in `output`."""
 
 
 class NodeFailReported(WorkOfNode, frozen=True, kw_only=True):
@@ -255,6 +261,8 @@ class ItemEnd(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """It failed."""
     retry_at: float | None = None
     """Time of its next attempt; None: it was the last."""
+    values: tuple[Place, ...] = ()
+    """Where references to stored values stand in `output`."""
 
 
 class MapItemsEnded(Payload, frozen=True, kw_only=True):
@@ -284,6 +292,19 @@ def value_in(payload: Payload) -> Any:  # noqa: PLR0911 - one return per type
         case ExecutionCompleted():
             return payload.result
     return None
+
+
+def values_in(payload: Payload) -> Iterator[tuple[dict[str, Any], tuple[Place, ...]]]:
+    """Values that refer to stored values, by their first step, and the places."""
+    match payload:
+        case MapItemsEnded():
+            yield from (({"output": item.output}, item.values) for item in payload.ended if item.values)
+        case ExecutionCreated(values=values) if values:
+            yield {"input": payload.input}, values
+        case NodeSucceeded(values=values) if values:
+            yield {"output": payload.output}, values
+        case ExecutionCompleted(values=values) if values:
+            yield {"result": payload.result}, values
 
 
 EXTENSIONS: Final[dict[str, type[Payload]]] = {

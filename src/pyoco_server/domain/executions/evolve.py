@@ -64,6 +64,7 @@ def _created(event: e.Event) -> Execution | None:
         graph_versions=payload.graph_versions,
         held_bytes=json_size(payload.input),
         trace=payload.trace,
+        values=payload.values,
     )
 
 
@@ -183,7 +184,7 @@ def _resumed(node: NodeState, payload: e.NodeResumed, at: float) -> NodeState:
 
 def _succeeded(node: NodeState, payload: e.NodeSucceeded, at: float) -> NodeState:
     return replace(
-        output_moved(node, payload.output),
+        output_moved(node, payload),
         status=NodeStatus.SUCCEEDED,
         carried_from=payload.carried_from,
         ended_at=at,
@@ -246,10 +247,6 @@ def _gate_updated(node: NodeState, payload: e.JoinGateUpdated, _: float) -> Node
     return replace(node, gate=gate)
 
 
-def _noted(node: NodeState, _: e.JoinPassed, __: float) -> NodeState:
-    return node
-
-
 NODE_TRANSITIONS: Final[dict[type[e.Payload], tuple[frozenset[NodeStatus], NodeChange]]] = {
     e.NodeReady: (frozenset({IDLE}), _ready),
     e.NodeStarted: (frozenset({READY}), _started),
@@ -267,7 +264,7 @@ NODE_TRANSITIONS: Final[dict[type[e.Payload], tuple[frozenset[NodeStatus], NodeC
     e.MapItemsEnded: (frozenset({RUNNING}), items_ended),
     e.ForkOpened: (frozenset({RUNNING}), _fork_opened),
     e.JoinGateUpdated: (UNFINISHED, _gate_updated),
-    e.JoinPassed: (frozenset({RUNNING}), _noted),
+    e.JoinPassed: (frozenset({RUNNING}), lambda node, _, __: node),
 }
 
 
@@ -430,6 +427,7 @@ def _execution_completed(state: Execution, payload: e.ExecutionCompleted, at: fl
         status=ExecutionStatus.COMPLETED,
         completed_at=at,
         result=payload.result,
+        values=(*state.values, *payload.values),
         held_bytes=state.held_bytes + json_size(payload.result),
     )
 

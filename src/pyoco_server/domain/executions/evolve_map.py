@@ -1,9 +1,8 @@
 """What the events about the items of a map change."""
 
-from typing import Any
-
 from pyoco_server.domain.executions import events as e
 from pyoco_server.domain.executions.model import ItemLetter, MapState, NodeState, json_size, replace
+from pyoco_server.domain.large_values import Place, moved
 
 
 def map_opened(node: NodeState, payload: e.MapOpened, at: float) -> NodeState:
@@ -27,6 +26,7 @@ def items_ended(node: NodeState, payload: e.MapItemsEnded, at: float) -> NodeSta
     letters, outputs = list(known.statuses), list(known.outputs)
     attempts, retry_at = {**known.attempts}, {**known.retry_at}
     added, first_error = 0, known.first_error
+    values: list[Place] = list(known.values)
     for item in payload.ended:
         if item.index >= len(letters) or letters[item.index] != ItemLetter.LEFT:
             continue
@@ -39,6 +39,7 @@ def items_ended(node: NodeState, payload: e.MapItemsEnded, at: float) -> NodeSta
         letters[item.index] = _letter(payload, item)
         outputs[item.index] = item.output
         added += json_size(item.output)
+        values += moved(item.values, "output", str(item.index))
         if first_error is None and item.error is not None:
             first_error = f"item {item.index}: {item.error.message}"
     known = replace(
@@ -46,6 +47,7 @@ def items_ended(node: NodeState, payload: e.MapItemsEnded, at: float) -> NodeSta
         statuses="".join(letters),
         outputs=tuple(outputs),
         output_bytes=known.output_bytes + added,
+        values=tuple(values),
         attempts=attempts,
         retry_at=retry_at,
         first_error=first_error,
@@ -61,11 +63,12 @@ def _letter(payload: e.MapItemsEnded, item: e.ItemEnd) -> ItemLetter:
     return ItemLetter.SUCCEEDED if payload.carried_from is None else ItemLetter.CARRIED
 
 
-def output_moved(node: NodeState, output: Any) -> NodeState:
+def output_moved(node: NodeState, payload: e.NodeSucceeded) -> NodeState:
     """The node with its output. That of a map is in the events of its items."""
-    known = node.map
+    known, output, values = node.map, payload.output, payload.values
     if known is None:
-        return replace(node, output=output)
+        return replace(node, output=output, values=values)
     if known.is_over and output is None:
-        output = list(known.outputs)
-    return replace(node, output=output, map=replace(known, outputs=(), output_bytes=0))
+        output, values = list(known.outputs), known.values
+    emptied = replace(known, outputs=(), output_bytes=0, values=())
+    return replace(node, output=output, values=values, map=emptied)

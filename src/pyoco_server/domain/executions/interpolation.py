@@ -17,7 +17,9 @@ from typing import Any, Never
 import msgspec
 from msgspec import Struct
 
+from pyoco_server.domain.executions.stored import CannotOpen, Stored
 from pyoco_server.domain.inputs import nearest
+from pyoco_server.domain.large_values import Place, Step, at_place, with_value
 from pyoco_server.domain.secrets.references import Kind, Path, Reference, References, named
 
 NODE_FIELDS = ("output", "status", "error")
@@ -46,6 +48,7 @@ _WHERE = {
     "index": "in the params or the input of a map",
 }
 _ROOTS = ("input", "nodes", *Kind, *_LOCAL)
+NOTHING_STORED = Stored(None)
 
 
 class TemplateError(Exception):
@@ -56,15 +59,16 @@ class TemplateFailed(Exception):
     """A referenced value does not exist; the text contains the existing part of the path."""
 
 
-Step = str | int
-
-
 class _Reference(Struct, frozen=True):
     """The path of one `${…}`."""
 
     text: str
     root: str
     steps: tuple[Step, ...]
+
+    @property
+    def path(self) -> Place:
+        return (self.root, *map(str, self.steps))
 
 
 def check(value: object, *, allows_secrets: bool = True, local: tuple[str, ...] = ()) -> frozenset[str]:
@@ -88,11 +92,24 @@ def has_references(value: object) -> bool:
     return next(_references(value, 0), None) is not None
 
 
-def found_at(text: str, *, input: Any, nodes: Mapping[str, Mapping[str, Any]]) -> Any:  # noqa: A002 - the word of graphs
-    """The value of one `${…}`, whose size does not matter. Raises TemplateFailed."""
+def found_at(
+    text: str,
+    *,
+    input: Any,  # noqa: A002 - the word of graphs
+    nodes: Mapping[str, Mapping[str, Any]],
+    stored: Stored = NOTHING_STORED,
+) -> tuple[Any, tuple[Place, ...]]:
+    """The value of one `${…}`, whose size does not matter, and the places of stored values in it.
+
+    The value itself is opened if it is stored. Raises TemplateFailed, Lacking.
+    """
     part = _parts(text)[0]
     assert isinstance(part, _Reference)  # noqa: S101 - checked at registration
-    return _found(part, {"input": input, "nodes": nodes})
+    roots = {"input": input, "nodes": nodes}
+    noted = stored.noted(part.path)
+    if any(len(place) <= len(part.path) for place in noted):
+        return _opened(part, roots, stored), ()
+    return _found(part, roots), tuple(place[len(part.path) :] for place in noted)
 
 
 class Rendered(Struct, frozen=True):
@@ -101,6 +118,8 @@ class Rendered(Struct, frozen=True):
     """Approximate, in bytes."""
     references: References
     """Places in `value` that name secrets and variables."""
+    values: tuple[Place, ...] = ()
+    """Places in `value` with references to stored values."""
 
 
 def render(value: Any, *, input: Any, nodes: Mapping[str, Mapping[str, Any]]) -> Any:  # noqa: A002 - the word of graphs
@@ -114,11 +133,15 @@ def rendered(
     input: Any,  # noqa: A002 - the word of graphs
     nodes: Mapping[str, Mapping[str, Any]],
     local: Mapping[str, Any] | None = None,
+    stored: Stored = NOTHING_STORED,
 ) -> Rendered:
-    """Like `render`, with more about it. `local`: what only this node can read."""
-    rendering = _Rendering({"input": input, "nodes": nodes, **(local or {})})
+    """Like `render`, with more about it. `local`: what only this node can read.
+
+    Raises Lacking for a stored value inside a text.
+    """
+    rendering = _Rendering({"input": input, "nodes": nodes, **(local or {})}, stored)
     whole = rendering.of(value, ())
-    return Rendered(whole, rendering.size, tuple(rendering.references))
+    return Rendered(whole, rendering.size, tuple(rendering.references), tuple(rendering.values))
 
 
 def _references(value: object, depth: int) -> Iterator[_Reference]:
@@ -137,10 +160,12 @@ def _references(value: object, depth: int) -> Iterator[_Reference]:
 class _Rendering:
     """Counts before building, because references may repeat a large value many times."""
 
-    def __init__(self, roots: Mapping[str, Any]) -> None:
+    def __init__(self, roots: Mapping[str, Any], stored: Stored) -> None:
         self._roots = roots
+        self._stored = stored
         self.size = 0
         self.references: list[Reference] = []
+        self.values: list[Place] = []
 
     def of(self, value: Any, path: Path) -> Any:
         _check_depth(len(path))
@@ -154,7 +179,7 @@ class _Rendering:
 
     def _text(self, parts: tuple[str | _Reference, ...], path: Path) -> Any:
         if len(parts) == 1 and isinstance(parts[0], _Reference) and parts[0].root not in _LATER:
-            value = _found(parts[0], self._roots)
+            value = self._whole(parts[0], path)
             self._add(parts[0].text, _size(value))
             return value
         texts: list[str] = []
@@ -166,6 +191,18 @@ class _Rendering:
             at += len(text)
         return "".join(texts)
 
+    def _whole(self, reference: _Reference, path: Path) -> Any:
+        """Stored values in it, or above it, stay references."""
+        wanted, to = reference.path, tuple(map(str, path))
+        noted = self._stored.noted(wanted)
+        above = next((place for place in noted if len(place) < len(wanted)), None)
+        if above is None:
+            self.values += [(*to, *place[len(wanted) :]) for place in noted]
+            return _found(reference, self._roots)
+        self.values.append(to)
+        whole = at_place(self._roots, above)
+        return {**whole, "part": [*whole.get("part", ()), *reference.steps[len(above) - 1 :]]}
+
     def _part(self, part: str | _Reference) -> str:
         if isinstance(part, str):
             self._add(part, len(part))
@@ -173,7 +210,7 @@ class _Rendering:
         if part.root in _LATER:
             self._add(part.text, len(part.text))
             return f"${{{part.text}}}"
-        text = _as_text(_found(part, self._roots))
+        text = _as_text(_opened(part, self._roots, self._stored))
         self._add(part.text, len(text))
         return text
 
@@ -194,6 +231,23 @@ def _size(value: Any) -> int:
     if isinstance(value, str):
         return len(value)
     return len(msgspec.json.encode(value)) if isinstance(value, (Mapping, list, tuple)) else 1
+
+
+def _opened(reference: _Reference, roots: Mapping[str, Any], stored: Stored) -> Any:
+    """With stored values in place of references to them. Raises TemplateFailed, Lacking."""
+    noted = stored.noted(reference.path)
+    try:
+        values = {place: stored.look(roots, place) for place in noted}
+    except CannotOpen as error:
+        raise TemplateFailed(f"${{{reference.text}}}: {error}") from None
+    return _found(reference, filled(roots, values))
+
+
+def filled(roots: Mapping[str, Any], values: Mapping[Place, Any]) -> Mapping[str, Any]:
+    """With other values at some places."""
+    for place, value in values.items():
+        roots = with_value(roots, place, value)
+    return roots
 
 
 def _found(reference: _Reference, roots: Mapping[str, Any]) -> Any:

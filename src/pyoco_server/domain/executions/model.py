@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from pyoco_server.domain.executions import events as e
 from pyoco_server.domain.executions.events import Failure
 from pyoco_server.domain.executions.graphs import Graph
+from pyoco_server.domain.large_values import Place, below, moved
 from pyoco_server.domain.traces import Trace
 
 __all__ = [
@@ -105,6 +106,8 @@ class MapState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     outputs: tuple[Any, ...] = ()
     """In order. None: not ended, or failed. Moved to the node when it succeeds."""
     output_bytes: int = 0
+    values: tuple[Place, ...] = ()
+    """As those of the node, in a list of the outputs."""
     elements: int | None = None
     """Of the list; None: not opened yet."""
     attempts: dict[int, int] = field(default_factory=dict)
@@ -157,6 +160,8 @@ class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     resume_request: ResumeRequest | None = None
     resume_data: Any = None
     output: Any = None
+    values: tuple[Place, ...] = ()
+    """Where references to stored values stand in `output`. A `$ref` elsewhere is data."""
     error: Failure | None = None
     retry_at: float | None = None
     gate: Gate | None = None
@@ -220,6 +225,8 @@ class Execution(Struct, frozen=True, kw_only=True, omit_defaults=True):
     trace: Trace | None = None
     messages: tuple[Message, ...] = ()
     """Received and not taken yet, oldest first."""
+    values: tuple[Place, ...] = ()
+    """Where references to stored values stand in `input` and `result`."""
 
     @property
     def is_terminal(self) -> bool:
@@ -363,7 +370,12 @@ def carry_over(graph: Graph, old: Execution) -> list[e.Payload]:
     """The events that set what a rerun keeps. The nodes have not been started in the new execution."""
     outputs, old_id = outputs_for_rerun(old, graph), old.shown_id
     carried: list[e.Payload] = [
-        e.NodeSucceeded(node_id=node_id, output=outputs[node_id], carried_from=old_id)
+        e.NodeSucceeded(
+            node_id=node_id,
+            output=outputs[node_id],
+            carried_from=old_id,
+            values=old.nodes[node_id].values,
+        )
         for node_id in graph.order
         if node_id in outputs
     ]
@@ -371,6 +383,11 @@ def carry_over(graph: Graph, old: Execution) -> list[e.Payload]:
         if node_id not in outputs and _reads_the_same(old, graph, node_id):
             carried += _carried_items(node_id, old.nodes[node_id].map, old_id)
     return carried
+
+
+def values_of_item(values: tuple[Place, ...], index: int) -> tuple[Place, ...]:
+    """Those of one output, as a place of its own."""
+    return moved((place[1:] for place in below(values, "output", str(index))), "output")
 
 
 ITEMS_PER_EVENT = 100
@@ -381,7 +398,7 @@ def _carried_items(node_id: str, known: MapState | None, old_id: str) -> list[e.
     if known is None:
         return []
     kept = [
-        e.ItemEnd(index=index, output=known.outputs[index])
+        e.ItemEnd(index=index, output=known.outputs[index], values=values_of_item(known.values, index))
         for index, letter in enumerate(known.statuses)
         if letter in (ItemLetter.SUCCEEDED, ItemLetter.CARRIED)
     ]

@@ -33,6 +33,8 @@ from pyoco_server.domain.executions.orchestration_map import (
 )
 from pyoco_server.domain.executions.orchestration_nodes import end_stopped, stop, undo_next
 from pyoco_server.domain.executions.records import CancelRun, DispatchRun, RunFact, StartChild
+from pyoco_server.domain.executions.stored import Opened
+from pyoco_server.domain.large_values import moved, under
 
 # The end of an execution: completed, failed, cancelled.
 
@@ -84,7 +86,11 @@ def complete_if_over(draft: Draft) -> None:
         return
     result = _results(draft, is_handled=bool(failed))
     if draft.state.held_bytes + json_size(result) <= MAX_TOTAL_BYTES:
-        draft.emit(e.ExecutionCompleted(result=result))
+        nodes = draft.state.nodes
+        values = tuple(
+            place for node_id in result for place in moved(nodes[node_id].values, "result", node_id)
+        )
+        draft.emit(e.ExecutionCompleted(result=result, values=values))
     else:
         draft.emit(_too_large(result))
 
@@ -148,19 +154,19 @@ def _dispatch(draft: Draft, node_id: str, node: NodeState) -> Start:
     if draft.graph.nodes[node_id].type is NodeType.EXECUTION:
         return _start_child(draft, node_id, node)
     assert node.run_id is not None  # noqa: S101 - it has started
-    params, references = draft.render_work(node_id)
-    return dispatch_of(draft.graph.nodes[node_id], node.run_id, params, references)
+    return dispatch_of(draft.graph.nodes[node_id], node.run_id, draft.render_work(node_id))
 
 
 def _start_child(draft: Draft, node_id: str, node: NodeState) -> StartChild:
     graph_id = draft.graph.nodes[node_id].graph
     assert node.child_execution_id is not None and graph_id is not None  # noqa: S101, PT018
-    given, _ = draft.render_work(node_id)
+    given = draft.render_work(node_id)
     return StartChild(
         execution_id=node.child_execution_id,
         node_id=node_id,
         graph_id=graph_id,
-        input=given,
+        input=given.value,
+        values=under(given.values, "input"),
         rerun_of=node.rerun_of,
     )
 
@@ -220,13 +226,16 @@ def react(
     now: float,
     grace_sec: float,
     allowance: Allowance | None = None,
+    *,
+    opened: Opened | None = None,
 ) -> Reaction:
     """`runs`: facts by the id of a run or child execution, None for one that does not exist.
 
     Those without an entry are unknown.
     With an `allowance`, TooHeavy is raised once the work exceeds it. The result never depends on it.
+    Lacking is raised for a stored value that is needed and not `opened`.
     """
-    draft = Draft(state, graph, runs, now, grace_sec, allowance)
+    draft = Draft(state, graph, runs, now, grace_sec, allowance, opened=opened)
     while (step := _STEPS.get(draft.state.phase)) is not None:
         known = len(draft.events)
         draft.timers.clear()

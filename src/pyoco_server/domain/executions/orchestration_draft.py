@@ -19,8 +19,9 @@ from pyoco_server.domain.executions.model import (
     too_large,
 )
 from pyoco_server.domain.executions.records import CancelRun, DispatchRun, RunFact, StartChild, Work, work_of
+from pyoco_server.domain.executions.stored import Opened, Stored
+from pyoco_server.domain.large_values import Place, moved
 from pyoco_server.domain.runs.model import RunStatus
-from pyoco_server.domain.secrets.references import References
 
 MAX_RENDERED: Final = 8 * 1024 * 1024
 """Limit of rendered params per reaction in bytes; remaining nodes start in the next one."""
@@ -35,6 +36,8 @@ class Draft:
         now: float,
         grace_sec: float,
         allowance: Allowance | None = None,
+        *,
+        opened: Opened | None = None,
     ) -> None:
         self.state = state
         """The state after all events so far."""
@@ -59,7 +62,8 @@ class Draft:
         self._rendered_bytes = 0
         self._seen: tuple[Execution, Branches] | None = None
         self._allowance = allowance
-        self._judgements = Judgements(allowance)
+        self.opened = opened or Opened()
+        self._judgements = Judgements(allowance, self.opened)
 
     def emit(self, *payloads: e.Payload) -> None:
         for payload in marked(self.graph, payloads):
@@ -126,24 +130,28 @@ class Draft:
         return self._rendered_bytes >= MAX_RENDERED
 
     def render(self, value: Any) -> Any:
-        """Raises TemplateFailed."""
-        return self._render(value).value
+        """For a value that the orchestrator uses itself. Raises TemplateFailed."""
+        rendered = self._render(value)
+        if rendered.values:
+            raise interpolation.TemplateFailed("the value is too large: it is stored beside its run")
+        return rendered.value
 
-    def render_work(self, node_id: str) -> tuple[Any, References | None]:
-        """The params of its run, or the input of its execution, and where they name secrets and variables.
-
-        Raises TemplateFailed.
-        """
+    def render_work(self, node_id: str) -> interpolation.Rendered:
+        """The params of its run, or the input of its execution. Raises TemplateFailed."""
         spec = self.graph.nodes[node_id]
         iteration = self.iteration(node_id)
         wanted = spec.input if spec.type is NodeType.EXECUTION else spec.work.params
-        rendered = self._render(wanted, {} if iteration is None else {"iteration": iteration})
-        return rendered.value, rendered.references or None
+        return self._render(wanted, {} if iteration is None else {"iteration": iteration})
 
-    def render_with(self, value: Any, local: Mapping[str, Any]) -> tuple[Any, References | None]:
-        """The same for an item of a map. Raises TemplateFailed."""
-        rendered = self._render(value, local)
-        return rendered.value, rendered.references or None
+    def render_with(
+        self, value: Any, local: Mapping[str, Any], noted: Mapping[str, tuple[Place, ...]]
+    ) -> interpolation.Rendered:
+        """The same for an item of a map. `noted`: stored values in `local`. Raises TemplateFailed."""
+        return self._render(value, local, noted)
+
+    @property
+    def stored(self) -> Stored:
+        return Stored(self.state, self.opened)
 
     def iteration(self, node_id: str) -> int | None:
         """Of a repeat."""
@@ -154,9 +162,18 @@ class Draft:
     def allowance(self) -> Allowance | None:
         return self._allowance
 
-    def _render(self, value: Any, local: Mapping[str, Any] | None = None) -> interpolation.Rendered:
+    def _render(
+        self,
+        value: Any,
+        local: Mapping[str, Any] | None = None,
+        noted: Mapping[str, tuple[Place, ...]] | None = None,
+    ) -> interpolation.Rendered:
         rendered = interpolation.rendered(
-            value, input=self.state.input, nodes=KnownNodes(self.state), local=local
+            value,
+            input=self.state.input,
+            nodes=KnownNodes(self.state),
+            local=local,
+            stored=Stored(self.state, self.opened, noted),
         )
         self._rendered_bytes += rendered.size
         if self._allowance is not None:
@@ -187,10 +204,22 @@ def fail_begun(draft: Draft, node_id: str, error: e.Failure) -> None:
     draft.emit(*fail(node_id, node, spec, error, draft.now, is_final=True))
 
 
-def succeed(draft: Draft, node_id: str, node: NodeState, spec: GraphNode, output: Any) -> None:
+def succeed_by(draft: Draft, node_id: str, node: NodeState, spec: GraphNode, fact: RunFact) -> None:
+    """With the result of its run or child execution."""
+    succeed(draft, node_id, node, spec, fact.result, moved(fact.values, "output"))
+
+
+def succeed(
+    draft: Draft,
+    node_id: str,
+    node: NodeState,
+    spec: GraphNode,
+    output: Any,
+    values: tuple[Place, ...] = (),
+) -> None:
     """With an output that the execution has no room for, the node fails; another attempt would not help."""
     if draft.state.held_bytes + json_size(output) <= MAX_HELD_BYTES:
-        draft.emit(e.NodeSucceeded(node_id=node_id, output=output))
+        draft.emit(e.NodeSucceeded(node_id=node_id, output=output, values=values))
         return
     error = e.Failure(too_large(draft.state), "EXECUTION_TOO_LARGE")
     draft.emit(*fail(node_id, node, spec, error, draft.now, is_final=True))

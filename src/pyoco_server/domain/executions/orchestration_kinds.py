@@ -22,9 +22,12 @@ from pyoco_server.domain.executions.orchestration_draft import (
     fail_begun,
     failure_of,
     succeed,
+    succeed_by,
 )
 from pyoco_server.domain.executions.orchestration_map import carry_on_map, end_map
 from pyoco_server.domain.executions.records import RunFact, work_of
+from pyoco_server.domain.executions.stored import Stored
+from pyoco_server.domain.large_values import moved
 from pyoco_server.domain.runs.model import RunStatus
 
 Step = Callable[[Draft, str, NodeState, GraphNode], None]
@@ -106,7 +109,7 @@ def _end_by_run(draft: Draft, node_id: str, node: NodeState, spec: GraphNode, fa
     if fact.status is not RunStatus.COMPLETED:
         draft.emit(*fail(node_id, node, spec, failure_of(fact), draft.now))
     else:
-        succeed(draft, node_id, node, spec, fact.result)
+        succeed_by(draft, node_id, node, spec, fact)
 
 
 def _time_limit(node: NodeState, spec: GraphNode) -> float | None:
@@ -156,7 +159,7 @@ def _end_iteration(draft: Draft, node_id: str, spec: GraphNode, fact: RunFact) -
         fail_begun(draft, node_id, e.Failure(f"until: {error}", "CONDITION_FAILED"))
         return
     if is_over:
-        succeed(draft, node_id, draft.state.nodes[node_id], spec, fact.result)
+        succeed_by(draft, node_id, draft.state.nodes[node_id], spec, fact)
     elif iteration == spec.max:
         problem = f"until does not hold after {iteration} iterations"
         fail_begun(draft, node_id, e.Failure(problem, "REPEAT_LIMIT"))
@@ -169,7 +172,8 @@ def is_last_run(draft: Draft, spec: GraphNode, fact: RunFact) -> bool:
     """Whether the node ends with this completed run. Raises ConditionFailed, ConditionError, TooHeavy."""
     if spec.type is not NodeType.REPEAT:
         return True
-    return OutputValues(fact.result, draft.allowance).holds(str(spec.until))
+    stored = Stored(None, draft.opened, {"output": moved(fact.values, "output")})
+    return OutputValues(fact.result, draft.allowance, stored).holds(str(spec.until))
 
 
 # Nodes without a run.

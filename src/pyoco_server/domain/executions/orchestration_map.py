@@ -37,6 +37,7 @@ from pyoco_server.domain.executions.orchestration_draft import (
     failure_of,
 )
 from pyoco_server.domain.executions.records import CancelRun, DispatchRun, RunFact, StartChild, Work, work_of
+from pyoco_server.domain.large_values import Place, below, moved, under
 from pyoco_server.domain.runs.model import RunStatus
 
 SHORTEST_PAUSE_SEC: Final = 0.25
@@ -126,16 +127,27 @@ class _Unusable(Exception):
 
 
 def _elements(draft: Draft, spec: GraphNode) -> Sequence[Any]:
-    """The list, which never changes: what it may refer to has ended. Raises TemplateFailed, _Unusable."""
+    """As `_list`, without the places."""
+    return _list(draft, spec)[0]
+
+
+def _list(draft: Draft, spec: GraphNode) -> tuple[Sequence[Any], tuple[Place, ...]]:
+    """The list, which never changes: what it may refer to has ended. And the stored values in it.
+
+    Raises TemplateFailed, _Unusable, Lacking.
+    """
     found = spec.over
+    values: tuple[Place, ...] = ()
     if isinstance(found, str):
-        found = interpolation.found_at(found, input=draft.state.input, nodes=KnownNodes(draft.state))
+        found, values = interpolation.found_at(
+            found, input=draft.state.input, nodes=KnownNodes(draft.state), stored=draft.stored
+        )
     if not isinstance(found, list | tuple):
         raise _Unusable(f"over is {interpolation.kind_of(found)}, not a list", "TEMPLATE_FAILED")
     if len(found) > spec.max_items:
         problem = f"over has {len(found):,} elements, and max_items is {spec.max_items:,}"
         raise _Unusable(problem, "TOO_MANY_ITEMS")
-    return found
+    return found, values
 
 
 # Starting.
@@ -147,7 +159,7 @@ def _start_items(draft: Draft, node_id: str, spec: GraphNode) -> None:
     assert known is not None  # noqa: S101 - it is open
     broken: list[e.ItemEnd] = []
     free, waiting = _to_start(draft, spec, known)
-    elements = _elements(draft, spec) if free and waiting else ()
+    elements = _list(draft, spec) if free and waiting else ((), ())
     for item in waiting:
         if not free or draft.is_full:
             break
@@ -179,22 +191,42 @@ def _has_to_pause(draft: Draft, known: MapState, item: Item) -> bool:
     return retry_at is not None and not draft.is_due(retry_at)
 
 
-def _start(draft: Draft, spec: GraphNode, item: Item, elements: Sequence[Any]) -> DispatchRun | StartChild:
+def _start(
+    draft: Draft, spec: GraphNode, item: Item, found: tuple[Sequence[Any], tuple[Place, ...]]
+) -> DispatchRun | StartChild:
     """Raises TemplateFailed."""
+    elements, values = found
     local: dict[str, Any] = {"index": item.index}
     if spec.batch is None:
         local["item"] = elements[item.index]
+        noted = {"item": moved(below(values, str(item.index)), "item")}
     else:
-        local["items"] = elements[item.index * spec.batch : (item.index + 1) * spec.batch]
+        first = item.index * spec.batch
+        local["items"] = elements[first : first + spec.batch]
+        noted = {"items": _in_batch(values, range(first, first + spec.batch))}
     if spec.graph is not None:
-        given, _ = draft.render_with(spec.input, local)
-        return StartChild(execution_id=item.work.id, node_id=spec.id, graph_id=spec.graph, input=given)
-    params, references = draft.render_with(spec.work.params, local)
-    return dispatch_of(spec, item.work.id, params, references, timeout_sec=spec.work.timeout_sec)
+        given = draft.render_with(spec.input, local, noted)
+        return StartChild(
+            execution_id=item.work.id,
+            node_id=spec.id,
+            graph_id=spec.graph,
+            input=given.value,
+            values=under(given.values, "input"),
+        )
+    params = draft.render_with(spec.work.params, local, noted)
+    return dispatch_of(spec, item.work.id, params, timeout_sec=spec.work.timeout_sec)
+
+
+def _in_batch(values: tuple[Place, ...], indexes: range) -> tuple[Place, ...]:
+    return tuple(
+        ("items", str(int(place[0]) - indexes.start), *place[1:])
+        for place in values
+        if int(place[0]) in indexes
+    )
 
 
 def dispatch_of(
-    spec: GraphNode, run_id: str, params: Any, references: Any, *, timeout_sec: float | None = None
+    spec: GraphNode, run_id: str, params: interpolation.Rendered, *, timeout_sec: float | None = None
 ) -> DispatchRun:
     work = spec.work
     assert work.flow is not None  # noqa: S101 - it is no external task
@@ -203,8 +235,9 @@ def dispatch_of(
         node_id=spec.id,
         flow=work.flow,
         tag=work.tag,
-        params=params,
-        references=references,
+        params=params.value,
+        references=params.references or None,
+        values=under(params.values, "params"),
         delay_sec=work.delay_sec,
         run_at=work.run_at,
         start_within_sec=work.start_within_sec,
@@ -246,7 +279,12 @@ def _ends(draft: Draft, spec: GraphNode, known: MapState) -> list[e.ItemEnd]:
 
 def _end_of(draft: Draft, spec: GraphNode, item: Item, fact: RunFact) -> e.ItemEnd:
     if fact.status is RunStatus.COMPLETED:
-        return e.ItemEnd(index=item.index, attempt=item.attempt, output=fact.result)
+        return e.ItemEnd(
+            index=item.index,
+            attempt=item.attempt,
+            output=fact.result,
+            values=moved(fact.values, "output"),
+        )
     failure = failure_of(fact)
     error = e.Failure(e.shortened(failure.message, MAX_ITEM_ERROR), failure.code)
     is_last = item.attempt >= spec.work.retry.max_attempts

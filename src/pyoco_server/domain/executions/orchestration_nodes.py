@@ -9,7 +9,7 @@ from pyoco_server.domain.executions.branches import Branches, between
 from pyoco_server.domain.executions.decide import fail, interrupt
 from pyoco_server.domain.executions.graphs import Graph, JoinPolicy, NodeType
 from pyoco_server.domain.executions.model import NodeState, NodeStatus, Phase, pending_undos
-from pyoco_server.domain.executions.orchestration_draft import Draft, fail_at_start, failure_of, succeed
+from pyoco_server.domain.executions.orchestration_draft import Draft, fail_at_start, failure_of, succeed_by
 from pyoco_server.domain.executions.orchestration_kinds import KINDS, is_last_run
 from pyoco_server.domain.executions.orchestration_map import stop_map
 from pyoco_server.domain.executions.records import RunFact
@@ -110,7 +110,7 @@ def _is_kept(draft: Draft, node_id: str, fact: RunFact) -> bool:
 def _end_for_good(draft: Draft, node_id: str, node: NodeState, fact: RunFact) -> None:
     spec = draft.graph.nodes[node_id]
     if fact.status is RunStatus.COMPLETED:
-        succeed(draft, node_id, node, spec, fact.result)
+        succeed_by(draft, node_id, node, spec, fact)
         return
     draft.emit(*fail(node_id, node, spec, failure_of(fact), draft.now, is_final=True))
 

@@ -15,6 +15,7 @@ from pyoco_server.domain.executions.events import Actor, Commit, shortened
 from pyoco_server.domain.executions.evolve import evolve
 from pyoco_server.domain.executions.graphs import GraphNode
 from pyoco_server.domain.executions.model import Execution, ExecutionStatus, NodeStatus, json_size
+from pyoco_server.domain.large_values import Place
 from pyoco_server.domain.runs.model import Priority, RunStatus
 from pyoco_server.domain.secrets.references import References
 from pyoco_server.domain.value_previews import memory_of
@@ -35,7 +36,7 @@ class KeyedCommand(Struct, frozen=True):
     version: int
 
 
-REDUCER = 3
+REDUCER = 4
 """The version of `evolve`. What another version has folded may lack fields or transitions."""
 
 
@@ -225,6 +226,10 @@ class RunFact(Struct, frozen=True):
     code: str = "RUN_FAILED"
     """Failure code, if it failed."""
     is_execution: bool = False
+    values: tuple[Place, ...] = ()
+    """Where references to stored values stand in `result`."""
+    are_values_kept: bool = False
+    """The execution is a user of them already."""
 
 
 class DispatchRun(Struct, frozen=True, kw_only=True):
@@ -240,6 +245,8 @@ class DispatchRun(Struct, frozen=True, kw_only=True):
     timeout_sec: float | None = None
     """Of the run itself, for an item; the timeout of a node is the orchestrator's."""
     references: References | None = None
+    values: tuple[Place, ...] = ()
+    """Where references to stored values stand in `params`."""
 
     @property
     def work_id(self) -> str:
@@ -252,6 +259,8 @@ class StartChild(Struct, frozen=True, kw_only=True):
     graph_id: str
     input: Any
     rerun_of: str | None = None
+    values: tuple[Place, ...] = ()
+    """Where references to stored values stand in `input`."""
 
     @property
     def work_id(self) -> str:

@@ -20,7 +20,9 @@ from pyoco_server.domain.cel.expressions import (
 )
 from pyoco_server.domain.cel.values import ConditionFailed, Values
 from pyoco_server.domain.codec import decoding
+from pyoco_server.domain.executions.stored import Stored
 from pyoco_server.domain.inputs import MAX_FLOW_NAME, is_tag
+from pyoco_server.domain.large_values import below, written_place
 from pyoco_server.domain.queues import Pause
 from pyoco_server.domain.runs.jobs import Job
 from pyoco_server.domain.runs.model import RunLimit, RunSnapshot
@@ -264,7 +266,11 @@ def _key(limit: Limit, run: Job | RunSnapshot) -> str:
 
 def _evaluated(expr: str, run: Job | RunSnapshot) -> str:
     """Other values than strings as JSON. Raises ConditionFailed."""
-    value = Values(_KEY_ENVIRONMENT, _values(run)).value(expr, _compiled(expr))
+    compiled = _compiled(expr)
+    stored = Stored(None, local={"params": below(run.values, "params")})
+    for place in (noted for path in compiled.paths for noted in stored.noted(path)):
+        raise ConditionFailed(f"{shown(expr)} reads {written_place(place)}, a large value")
+    value = Values(_KEY_ENVIRONMENT, _values(run)).value(expr, compiled)
     try:
         return value if isinstance(value, str) else msgspec.json.encode(value, order="deterministic").decode()
     except (TypeError, ValueError, msgspec.MsgspecError) as error:

@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeVar, assert_never
 from msgspec import Struct
 
 from pyoco_server.domain.artifacts import RunArtifact, added
-from pyoco_server.domain.large_values import Place
+from pyoco_server.domain.large_values import Place, below
 from pyoco_server.domain.runs.ends import ended, later
 from pyoco_server.domain.runs.failures import failure_of, with_failed_try
 from pyoco_server.domain.runs.model import (
@@ -319,7 +319,10 @@ def _conclude(snapshot: RunSnapshot, change: Conclude, now: float) -> RunSnapsho
     if snapshot.status is RunStatus.CANCELLING:
         return ended(known, RunStatus.CANCELLED, now)
     known = replace(
-        known, result_truncated=change.result_truncated, warnings=change.warnings, values=change.values
+        known,
+        result_truncated=change.result_truncated,
+        warnings=change.warnings,
+        values=(*below(known.values, "params"), *change.values),
     )
     if change.status is not RunStatus.FAILED:
         return ended(known, change.status, now, error=change.error, result=change.result)

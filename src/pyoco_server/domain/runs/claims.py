@@ -40,4 +40,6 @@ def request_digest(submission: Submission) -> str:
         del wanted["priority"]
     if submission.references is None:  # nor with one without secrets
         del wanted["references"]
+    if not submission.values:  # nor with one without stored values
+        del wanted["values"]
     return hashlib.sha256(msgspec.json.encode(wanted, order="deterministic")).hexdigest()

@@ -17,7 +17,7 @@ from pyoco_server.domain.inputs import (
     is_run_id,
     require_tag,
 )
-from pyoco_server.domain.large_values import Place
+from pyoco_server.domain.large_values import Place, Step
 from pyoco_server.domain.runs.changes import Conclude
 from pyoco_server.domain.runs.logs import LogEntry
 from pyoco_server.domain.runs.model import (
@@ -76,6 +76,8 @@ class Submission(Struct, frozen=True, kw_only=True):
     """Where `params` name secrets and variables; see `with_references`."""
     parent_run_id: str | None = None
     """The run whose task submits it."""
+    values: tuple[Place, ...] = ()
+    """Where `params` refer to stored values."""
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -112,6 +114,8 @@ class Job(Struct, frozen=True, kw_only=True):
     """Where `params` name secrets and variables; None: nowhere, and no text was unescaped."""
     trace: Trace | None = None
     parent_run_id: str | None = None
+    values: tuple[Place, ...] = ()
+    """Where `params` refer to stored values."""
 
     @property
     def is_held(self) -> bool:
@@ -147,7 +151,16 @@ def accept(submission: Submission, run_id: str, now: float, not_before: float | 
         due_at=submission.due_at,
         references=submission.references,
         parent_run_id=submission.parent_run_id,
+        values=submission.values,
     )
+
+
+class ParamFile(Struct, frozen=True):
+    """A stored value as JSON in a file, to be put into params before the flow starts."""
+
+    place: Place
+    path: str
+    part: tuple[Step, ...] = ()
 
 
 class ResolvedJob(Job, frozen=True, kw_only=True):
@@ -155,6 +168,7 @@ class ResolvedJob(Job, frozen=True, kw_only=True):
 
     secrets: tuple[str, ...] = ()
     """Values to mask."""
+    files: tuple[ParamFile, ...] = ()
     attempt: int = 1
     """Delivery of the job."""
 
@@ -250,6 +264,7 @@ def pending(job: Job, retention_sec: float | None = None) -> RunSnapshot:
         references=job.references,
         trace=above(job.trace),
         parent_run_id=job.parent_run_id,
+        values=job.values,
     )
 
 

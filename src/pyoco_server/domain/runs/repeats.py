@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from pyoco_server.domain.large_values import below
 from pyoco_server.domain.runs.jobs import Submission
 from pyoco_server.domain.runs.model import RunSnapshot
 from pyoco_server.domain.secrets import references as secret_references
@@ -34,6 +35,7 @@ def repeated(
         flow_name=run.flow_name,
         params={**run.params, **new},
         references=None if run.references is None and in_new is None else (*kept, *(in_new or ())),
+        values=tuple(place for place in below(run.values, "params") if place[1] not in new),
         tag=run.tag or "",
         tags=run.tags,
         tenant_id=run.tenant_id,

@@ -1,6 +1,7 @@
 """Runs: submit, read, watch, retry, cancel."""
 
 import asyncio
+from collections.abc import AsyncIterator, Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -48,6 +49,7 @@ from pyoco_server.http_api.errors import (
 )
 from pyoco_server.http_api.forms import FLOW_YAML_DOCS, read_flow_form
 from pyoco_server.http_api.gateway import Gateway, gateway_of, levels_of
+from pyoco_server.http_api.large_params import REST_BYTES, large_body, may_be_large
 from pyoco_server.http_api.middleware import author_of, caller_of, header_of
 from pyoco_server.http_api.views import (
     EventStream,
@@ -66,6 +68,7 @@ router = APIRouter(tags=["runs"], route_class=StrictRoute, responses=EVERYWHERE)
 
 MAX_BODY_BYTES = MAX_PARAMS_BYTES + 64 * 1024
 """The params and the rest of the body."""
+NO_LARGE: Mapping[str, AsyncIterator[bytes]] = {}
 MAX_REVISION_DIGITS = 20
 MAX_BATCH = 1000
 MAX_BATCH_BYTES = 16 * 1024 * 1024
@@ -129,11 +132,26 @@ class CancelRequest(Body):
 )
 @needs(Scope.SUBMIT)
 async def submit_run(request: Request) -> Response:
+    """Large params are stored beside the run."""
+    gateway = gateway_of(request)
+    if not may_be_large(request):
+        return await _submit_one(request, await read_body(request, MAX_BODY_BYTES))
+    most_bytes = max(MAX_BODY_BYTES, gateway.config.value_max_bytes + REST_BYTES)
+    async with large_body(request, most_bytes) as body:
+        if isinstance(body, bytes):
+            return await _submit_one(request, body)
+        return await _submit_one(request, body.request, body.values)
+
+
+async def _submit_one(
+    request: Request, body: bytes, large: Mapping[str, AsyncIterator[bytes]] = NO_LARGE
+) -> Response:
     gateway, caller = gateway_of(request), caller_of(request)
-    body = await read_body(request, MAX_BODY_BYTES)
     wanted = await parse_json(body, RunSubmitRequest)
-    _check_params(wanted.params, len(body))
     submission = await off_loop(len(body), _submission, wanted, caller, gateway.config.default_tag)
+    if large:
+        await gateway.levels.runs.submit.check_request(submission)  # before anything is stored
+        submission = await gateway.levels.runs.store_request(submission, large)
     return await _submit(gateway, submission, _idempotency_key(request))
 
 

@@ -15,7 +15,7 @@ from pyoco_server.domain.executions.commands import (
     keyed_command_id,
 )
 from pyoco_server.domain.executions.decide import decide
-from pyoco_server.domain.executions.events import ORCHESTRATOR, Actor, Commit, Payload
+from pyoco_server.domain.executions.events import ORCHESTRATOR, Actor, Commit, Payload, values_in
 from pyoco_server.domain.executions.evolve import fold
 from pyoco_server.domain.executions.model import (
     Execution,
@@ -25,6 +25,7 @@ from pyoco_server.domain.executions.model import (
     stored_id,
 )
 from pyoco_server.domain.executions.records import ExecutionRecord, StartChild
+from pyoco_server.domain.large_values import Place, below, owned_by_execution
 from pyoco_server.domain.runs.claims import IdempotencyClaim, claim_key
 from pyoco_server.errors import (
     CommandRejected,
@@ -46,6 +47,7 @@ from pyoco_server.usecases.executions.commands import (
 from pyoco_server.usecases.ports.gateway import VersionedGraph
 from pyoco_server.usecases.ports.runs import ClaimStore
 from pyoco_server.usecases.ports.stores import WrongRevision
+from pyoco_server.usecases.values import UseValues
 
 log = get_logger(__name__)
 
@@ -70,6 +72,8 @@ class NewExecution(Struct, frozen=True, kw_only=True):
     parent_execution_id: str | None = None
     """As the tenant calls it."""
     parent_node_id: str | None = None
+    values: tuple[Place, ...] = ()
+    """Where `input` refers to stored values."""
 
 
 class Rerun(Struct, frozen=True):
@@ -79,9 +83,10 @@ class Rerun(Struct, frozen=True):
 
 
 class CreateExecutions:
-    def __init__(self, writing: Writing, claims: ClaimStore) -> None:
+    def __init__(self, writing: Writing, claims: ClaimStore, use_values: UseValues) -> None:
         self._its = writing
         self._claims = claims
+        self._use_values = use_values
 
     async def __call__(
         self, wanted: NewExecution, caller: Caller, actor: Actor, key: str | None = None
@@ -132,6 +137,7 @@ class CreateExecutions:
             graph_id=old.state.graph_id,
             graph_version=old.state.graph_version,
             input=old.state.input,
+            values=below(old.state.values, "input"),
             correlation_id=wanted.correlation_id,
             rerun_of=old.state.shown_id,
             from_failed=wanted.start_from == "failed",
@@ -145,6 +151,7 @@ class CreateExecutions:
             graph_version=parent.graph_versions.get(wanted.graph_id),
             graph_versions=parent.graph_versions,
             input=wanted.input,
+            values=wanted.values,
             execution_id=wanted.execution_id,
             parent_execution_id=parent.shown_id,
             parent_node_id=wanted.node_id,
@@ -163,6 +170,8 @@ class CreateExecutions:
         actor: Actor,
     ) -> Commanded:
         payloads = await self._events(wanted, graph, caller, actor)
+        for payload in payloads:
+            await self._keep_values(execution_id, caller.tenant_id, payload)
         commit = Commit(
             execution_id=execution_id,
             command_id=command_id,
@@ -189,6 +198,13 @@ class CreateExecutions:
         )
         return Commanded(record.state)
 
+    async def _keep_values(self, execution_id: str, tenant_id: str | None, payload: Payload) -> None:
+        """The input, and what a rerun carries over. Raises InvalidRequest."""
+        owner = owned_by_execution(execution_id)
+        for value, places in values_in(payload):
+            if not await self._use_values(tenant_id, owner, value, places):
+                raise InvalidRequest("a stored value that it would need does not exist any more")
+
     def _rejected(self, execution_id: str, wanted: NewExecution) -> CommandRejected:
         code = Code.EXECUTION_EXISTS.value
         self._its.meter.rejected(code)
@@ -213,6 +229,7 @@ class CreateExecutions:
         create = CreateExecution(
             actor=actor,
             input=wanted.input,
+            values=wanted.values,
             tenant_id=caller.tenant_id,
             api_key_id=caller.api_key_id,
             graph_version=graph.version,
@@ -274,7 +291,7 @@ def _digest(wanted: NewExecution) -> str:
     """The format of older versions, whose keys are still in use."""
     fields = msgspec.structs.asdict(wanted)
     given = fields.pop("given_id")
-    for name in ("graph_versions", "parent_execution_id", "parent_node_id"):
+    for name in ("graph_versions", "parent_execution_id", "parent_node_id", "values"):
         del fields[name]
     fields |= {"correlation_id": None, "execution_id": given or wanted.execution_id}
     return hashlib.sha256(msgspec.json.encode(fields, order="deterministic")).hexdigest()

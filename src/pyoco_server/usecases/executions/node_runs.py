@@ -2,13 +2,15 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 from pyoco_server import tracing
 from pyoco_server.domain.executions.model import Execution
 from pyoco_server.domain.executions.records import CancelRun as Unwanted, DispatchRun, RunFact
 from pyoco_server.domain.executions.traces import EXECUTION, place_of_execution
+from pyoco_server.domain.fleet import READS_VALUES
+from pyoco_server.domain.large_values import below
 from pyoco_server.domain.runs.jobs import Job, Submission
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.domain.traces import above, tracestate_of
@@ -25,6 +27,7 @@ from pyoco_server.usecases.ports.runs import RunStore
 from pyoco_server.usecases.ports.stores import Clock, Versioned
 from pyoco_server.usecases.runs.cancel import CancelRun
 from pyoco_server.usecases.runs.submit import SubmitRun
+from pyoco_server.usecases.values import StoreParams, too_old
 
 # Active runs of executions, as known to this process.
 
@@ -59,16 +62,12 @@ class LiveRuns:
 
 def fact_of(run: RunSnapshot) -> RunFact:
     """Facts about a run for its execution."""
-    if run.status is RunStatus.COMPLETED and ((run.result is None and _was_cut(run)) or _is_beside(run)):
+    if run.status is RunStatus.COMPLETED and run.result is None and _was_cut(run):
         # The run completed, but a node without a readable output fails.
-        text = "its run completed, but its result was too large to be kept; return less, or where it is"
+        why = next(iter(run.warnings), "return less, or where it is")
+        text = f"its run completed, but its result was too large to be kept: {why}"
         return RunFact(RunStatus.FAILED, error=text, code="OUTPUT_TOO_LARGE")
-    return RunFact(run.status, run.result, run.error)
-
-
-def _is_beside(run: RunSnapshot) -> bool:
-    """A reference is not the output: the node behind would get it in place of the value."""
-    return any(place[0] == "result" for place in run.values)
+    return RunFact(run.status, run.result, run.error, values=below(run.values, "result"))
 
 
 def _was_cut(run: RunSnapshot) -> bool:
@@ -87,8 +86,12 @@ READ_AT_ONCE = 4
 """A run may have params of 1 MiB, and an execution a thousand runs."""
 
 
+INLINE_PARAMS_BYTES = 96 * 1024
+"""A snapshot of 256 KiB has room for as much, and for the output of a node that is not stored."""
+
+
 class NodeRuns:
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument per part that it works with
         self,
         runs: RunStore,
         queue: JobQueue,
@@ -96,7 +99,13 @@ class NodeRuns:
         cancel_run: CancelRun,
         clock: Clock,
         default_tag: str,
+        *,
+        store_params: StoreParams,
+        lacking: Callable[[str, str], list[str]] = lambda _, __: [],
     ) -> None:
+        """`lacking`: ids of live workers that are too old for a feature, of a tag."""
+        self._lacking = lacking
+        self._store_params = store_params
         self._runs = runs
         self._queue = queue
         self._submit_run = submit_run
@@ -174,12 +183,19 @@ class NodeRuns:
             priority=wanted.priority,
             timeout_sec=wanted.timeout_sec,
             references=wanted.references,
+            values=wanted.values,
         )
+        older = self._lacking(READS_VALUES, submission.tag)
+        if wanted.values and older:
+            problem = too_old(wanted.values[0], submission.tag, older)
+            return RunFact(RunStatus.FAILED, error=problem, code="RUN_REFUSED")
         try:
             with below_execution(state):
                 job = await self._submit_run.job_of(
                     submission, wanted.run_id, self._clock(), graph_id=state.graph_id
                 )
+                if not older:
+                    job = await self._store_params(job, INLINE_PARAMS_BYTES)
                 await self._submit_run.place_derived(job)
         except (RequestTooLarge, SnapshotTooLarge) as error:
             await self._cancel_run.of_system(wanted.run_id, named(state), "its job is too large")
@@ -225,5 +241,6 @@ def _job_of(run: RunSnapshot) -> Job:
         priority=run.priority,
         try_number=run.try_number,
         references=run.references,
+        values=below(run.values, "params"),
         trace=above(run.trace),
     )

@@ -1,11 +1,14 @@
 """The work of nodes: runs, and executions of other graphs, which are created once per attempt."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
 
 from pyoco_server.domain.executions.commands import CancelExecution
 from pyoco_server.domain.executions.events import MAX_REASON, ORCHESTRATOR, shortened
 from pyoco_server.domain.executions.model import Execution, ExecutionStatus
 from pyoco_server.domain.executions.records import CancelRun, DispatchRun, RunFact, StartChild, Work
+from pyoco_server.domain.large_values import below, owned_by_execution
 from pyoco_server.domain.runs.model import RunStatus
 from pyoco_server.errors import (
     CommandRejected,
@@ -19,6 +22,7 @@ from pyoco_server.usecases.executions.create import CreateExecutions
 from pyoco_server.usecases.executions.node_runs import NodeRuns, below_execution, named
 from pyoco_server.usecases.executions.repository import ExecutionRepository
 from pyoco_server.usecases.ports.gateway import ExecutionIndex
+from pyoco_server.usecases.values import UseValues
 
 _AS_RUN = {
     ExecutionStatus.ACTIVE: RunStatus.RUNNING,
@@ -33,7 +37,14 @@ def fact_of_execution(state: Execution) -> RunFact:
     problem = None
     if state.error is not None:
         problem = f"node {state.failed_node_id} of its execution failed: {state.error.message}"
-    return RunFact(_AS_RUN[state.status], state.result, problem, "EXECUTION_FAILED", is_execution=True)
+    return RunFact(
+        _AS_RUN[state.status],
+        state.result,
+        problem,
+        "EXECUTION_FAILED",
+        is_execution=True,
+        values=below(state.values, "result"),
+    )
 
 
 class Children:
@@ -98,10 +109,33 @@ def _refused(problem: str, code: str) -> RunFact:
     return RunFact(RunStatus.FAILED, error=problem, code=code, is_execution=True)
 
 
+Facts = Mapping[str, RunFact | None]
+
+
 class NodeWork:
-    def __init__(self, runs: NodeRuns, children: Children) -> None:
+    def __init__(self, runs: NodeRuns, children: Children, use_values: UseValues) -> None:
         self._runs = runs
         self._children = children
+        self._use_values = use_values
+
+    async def keep_values(self, state: Execution, facts: Facts) -> Facts:
+        """The facts, once the execution is a user of the stored values in them.
+
+        A run may be deleted before its execution.
+        """
+        new = {
+            work_id: await self._kept(state, fact)
+            for work_id, fact in facts.items()
+            if fact is not None and fact.values and not fact.are_values_kept
+        }
+        return {**facts, **new} if new else facts
+
+    async def _kept(self, state: Execution, fact: RunFact) -> RunFact:
+        owner = owned_by_execution(state.execution_id)
+        if await self._use_values(state.tenant_id, owner, {"result": fact.result}, fact.values):
+            return replace(fact, are_values_kept=True)
+        problem = "its result is a stored value that does not exist any more"
+        return RunFact(RunStatus.FAILED, error=problem, code="OUTPUT_GONE", is_execution=fact.is_execution)
 
     async def read(self, wanted: Iterable[Work]) -> dict[str, RunFact | None]:
         """A run whose dispatch was interrupted gets its job."""

@@ -4,6 +4,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Container, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from functools import partial
 
 from msgspec import Struct
 
@@ -28,6 +29,7 @@ from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.concurrency import HeavyWork
 from pyoco_server.usecases.executions.commands import find_visible
 from pyoco_server.usecases.executions.repository import ExecutionRepository
+from pyoco_server.usecases.executions.stored_values import OpenValues
 from pyoco_server.usecases.ports.gateway import (
     ExecutionFilter,
     ExecutionIndex,
@@ -105,9 +107,12 @@ class ReadExecutions:
         index: ExecutionIndex,
         hub: ExecutionHub,
         graphs: Graphs,
-        heavy_work: HeavyWork | None = None,
+        *,
+        heavy_work: HeavyWork,
+        open_values: OpenValues,
     ) -> None:
-        self._heavy_work = heavy_work or HeavyWork()
+        self._heavy_work = heavy_work
+        self._open_values = open_values
         self._records = records
         self._log = executions
         self._index = index
@@ -135,7 +140,9 @@ class ReadExecutions:
     async def edges(self, state: Execution) -> list[EdgeState]:
         """The state of its edges."""
         versioned = await self._graphs.read(state.tenant_id, state.graph_id, state.graph_version)
-        return await self._heavy_work(edge_states, state, versioned.graph)
+        return await self._open_values(
+            state.tenant_id, partial(self._heavy_work, edge_states, state, versioned.graph)
+        )
 
     async def items(
         self, state: Execution, node_id: str, after: int, active: Container[str]

@@ -229,6 +229,10 @@ class ValueStore(Protocol):
         """A value of this tenant; `of_any`: of whichever tenant."""
         ...
 
+    async def use(self, tenant_id: str | None, owner: str, sha256: str) -> StoredValue | None:
+        """Let `owner` use a value of its tenant, too. None: nobody uses it any more."""
+        ...
+
     def read(self, value: StoredValue) -> AsyncGenerator[bytes, None]:
         """The content in pieces. Raises NatsUnavailable if it is incomplete."""
         ...

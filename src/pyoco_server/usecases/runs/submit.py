@@ -58,16 +58,19 @@ class SubmitRun:
         choose_lane: Callable[[Job], Awaitable[Job]] | None = None,
         limits: LimitGate | None = None,
         require_resolvable: Callable[[Submission], Awaitable[None]] | None = None,
+        keep_values: Callable[[Job], Awaitable[None]] | None = None,
     ) -> None:
         """`retention_sec`: retention of a run after its end; 0: for ever, None: set by gateways.
 
         `keep_file`: keeps a flow.yaml (tenant, hash, text) for retries. `check_request`: refuses requests of
         clients; what was accepted before, such as a schedule, must not fail because a worker is away.
         `require_resolvable`: the same for secrets and variables, which have to be read.
+        `keep_values`: makes the run a user of the stored values in its params.
         `complete`: adds the defaults of the flow, for runs from every source. `choose_lane`: without, all
         jobs go to the plain lane.
         """
         self._complete = complete
+        self._keep_values = keep_values
         self._check_request = check_request
         self._require_resolvable = require_resolvable
         self._keep_file = keep_file
@@ -94,6 +97,7 @@ class SubmitRun:
         snapshot = self._pending(job)
         revision: Revision | None = None
         await self._keep_file_of(job)
+        await self._keep_values_of(job)
         if job.is_held:
             try:
                 await self._place_held(job, snapshot)
@@ -158,6 +162,7 @@ class SubmitRun:
         """
         snapshot = self._pending(job)
         await self._keep_file_of(job)
+        await self._keep_values_of(job)
         if job.is_held:
             await self._place_held_once(job, snapshot)
             if before_job is not None:
@@ -189,6 +194,7 @@ class SubmitRun:
         it.
         """
         snapshot = self._pending(job)
+        await self._keep_values_of(job)
         if job.is_held:
             await self._place_held_once(job, snapshot)
             return
@@ -236,6 +242,11 @@ class SubmitRun:
         """Before the run exists: a run can be retried as soon as it has ended."""
         if self._keep_file is not None and job.workflow_yaml is not None:
             await self._keep_file(job.tenant_id, job.workflow_yaml_sha256 or "", job.workflow_yaml)
+
+    async def _keep_values_of(self, job: Job) -> None:
+        """Before the run exists, as its worker may read them at once. Raises ValueGone."""
+        if self._keep_values is not None and job.values:
+            await self._keep_values(job)
 
     def _pending(self, job: Job) -> RunSnapshot:
         """Stored in the run, so that its retention does not depend on the process that ends it."""

@@ -9,6 +9,7 @@ harm.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Protocol, cast
 
 from msgspec import Struct, field
@@ -20,6 +21,7 @@ from pyoco_server.domain.executions.model import Execution, NodeStatus, possible
 from pyoco_server.domain.executions.orchestration import Allowance, Reaction, TooHeavy, react
 from pyoco_server.domain.executions.orchestration_map import work_in_question
 from pyoco_server.domain.executions.records import ExecutionRecord, RunFact, Work
+from pyoco_server.domain.executions.stored import Opened
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.errors import NatsUnavailable, RequestTooLarge
 from pyoco_server.logs import get_logger
@@ -29,6 +31,7 @@ from pyoco_server.usecases.executions.commands import EndMeter, is_execution_id,
 from pyoco_server.usecases.executions.node_runs import LiveRuns, fact_of
 from pyoco_server.usecases.executions.node_work import NodeWork, fact_of_execution
 from pyoco_server.usecases.executions.repository import ExecutionRepository
+from pyoco_server.usecases.executions.stored_values import OpenValues
 from pyoco_server.usecases.ports.gateway import ExecutionIndex, Graphs
 from pyoco_server.usecases.ports.stores import Change, Clock, WrongRevision
 
@@ -74,6 +77,7 @@ class Orchestrate:
         new_id: Callable[[], str],
         grace_sec: float,
         meter: OrchestratorMeter,
+        open_values: OpenValues,
         heavy_work: HeavyWork | None = None,
         retry_sec: float = RETRY_SEC,
     ) -> None:
@@ -87,6 +91,7 @@ class Orchestrate:
         self._grace_sec = grace_sec
         self._meter = meter
         self._heavy_work = heavy_work or HeavyWork()
+        self._open_values = open_values
         self._retry_sec = retry_sec
         self._due: dict[str, _Due] = {}
         self._attended: set[str] = set()
@@ -253,7 +258,8 @@ class Orchestrate:
         graph = (await self._graphs.read(state.tenant_id, state.graph_id, state.graph_version)).graph
         kept = self._kept.pop(state.execution_id, {})
         runs = {**kept, **due.runs, **await self._node_work.read(self._work_to_read(state, graph, due))}
-        reaction = await self._reaction(state, graph, runs)
+        facts = await self._node_work.keep_values(state, runs)
+        reaction = await self._open_values(state.tenant_id, partial(self._reaction, state, graph, facts))
         await self._check_is_current(known, reaction)
         record, is_whole = await self._append(known, reaction)
         tell_if_ended(self._meter, state, record.state)
@@ -272,13 +278,15 @@ class Orchestrate:
             self._want(state.execution_id).look_at_all = True
         return record, not refused
 
-    async def _reaction(self, state: Execution, graph: Graph, runs: Mapping[str, RunFact | None]) -> Reaction:
-        """On the event loop if cheap, as mostly; else in the thread for heavy work."""
+    async def _reaction(
+        self, state: Execution, graph: Graph, runs: Mapping[str, RunFact | None], opened: Opened
+    ) -> Reaction:
+        """On the event loop if cheap, as mostly; else in the thread for heavy work. Raises Lacking."""
         now = self._clock()
         if len(graph.nodes) + len(graph.edges) <= SMALL_GRAPH:
             with suppress(TooHeavy):
-                return react(state, graph, runs, now, self._grace_sec, Allowance(LIGHT_STEPS))
-        return await self._heavy_work(react, state, graph, runs, now, self._grace_sec)
+                return react(state, graph, runs, now, self._grace_sec, Allowance(LIGHT_STEPS), opened=opened)
+        return await self._heavy_work(react, state, graph, runs, now, self._grace_sec, opened=opened)
 
     async def _check_is_current(self, known: ExecutionRecord, reaction: Reaction) -> None:
         """An append proves that the state was current. Effects without events need another proof.
