@@ -62,8 +62,8 @@ from pyoco_server.errors.requests import (
     NotCountedYet as NotCountedYet,
     RequestTooLarge as RequestTooLarge,
     TimersUnsupported as TimersUnsupported,
-    UnsupportedMediaType as UnsupportedMediaType,
     UnexpectedError as UnexpectedError,
+    UnsupportedMediaType as UnsupportedMediaType,
     UntrustedCertificate as UntrustedCertificate,
 )
 from pyoco_server.errors.runs import (
