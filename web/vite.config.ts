@@ -2,6 +2,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import type { Plugin } from "vite";
 import { defineConfig } from "vitest/config";
+import { fingerprint } from "./src/i18n/fingerprint";
 
 /** For `npx vite`: a page that reloads as it is written, on the server of `make up`. */
 const SERVER = "http://127.0.0.1:8000";
@@ -58,6 +59,15 @@ function namedKeys(keys: readonly string[]): Set<string> {
   return new Set(keys.filter((key) => !literal.has(key) || elsewhere.has(key) || isMade(key)));
 }
 
+/** With it the first `n` keys have fingerprints that no other key has. */
+function seedFor(keys: readonly string[], n: number): number {
+  for (let seed = 0; ; seed++) {
+    const prints = keys.map((key) => fingerprint(key, seed));
+    const first = new Set(prints.slice(0, n));
+    if (first.size === n && !prints.slice(n).some((print) => first.has(print))) return seed;
+  }
+}
+
 /**
  * The texts of each language by themselves. `t("a.key")` becomes `t(12)`, the place of its text: a thousand keys
  * would be a tenth of the page.
@@ -70,6 +80,8 @@ function textTables(): Plugin {
   const named = namedKeys(all);
   const keys = [...named, ...all.filter((key) => !named.has(key))];
   const places = new Map(keys.map((key, at) => [key, at]));
+  const seed = seedFor(keys, named.size);
+  const prints = keys.slice(0, named.size).map((key) => fingerprint(key, seed));
   return {
     name: "text-tables",
     enforce: "pre",
@@ -78,7 +90,8 @@ function textTables(): Plugin {
       if (!wanted.startsWith(`\0${id}`)) return null;
       const name = wanted.slice(id.length + 1);
       for (const one of ["en", "ja"]) this.addWatchFile(inSource(`i18n/${one}.json`));
-      if (name === "keys") return `export default ${JSON.stringify([...named].join("|"))}.split("|")`;
+      if (name === "keys")
+        return `export default ${JSON.stringify(prints.join(""))}.match(/.../g);export const seed=${seed}`;
       const texts = read(name);
       return `export default ${JSON.stringify(keys.map((key) => texts[key]))}`;
     },
@@ -92,9 +105,19 @@ function textTables(): Plugin {
   };
 }
 
+/** What a page needs is in two files that come at once: nothing is left to be loaded beforehand. */
+function plainImports(): Plugin {
+  return {
+    name: "plain-imports",
+    enforce: "pre",
+    resolveId: (wanted) => (wanted.endsWith("vite/preload-helper.js") ? "\0plain-imports" : null),
+    load: (id) => (id === "\0plain-imports" ? "export const __vitePreload = (load) => load()" : null),
+  };
+}
+
 export default defineConfig({
   base: "/static/",
-  plugins: [textTables()],
+  plugins: [plainImports(), textTables()],
   build: {
     outDir: "../src/pyoco_server/http_api/static",
     emptyOutDir: true,
@@ -113,7 +136,7 @@ export default defineConfig({
               name: "shared",
               test: /[/\\]src[/\\](api|app|auth|i18n|live|ui|runs[/\\]RunsPage)|preact|texts.keys/,
             },
-            { name: "pages", test: /[/\\]src[/\\]\w+[/\\]/ },
+            { name: "pages", test: /[/\\]src[/\\](pages|\w+[/\\])/ },
           ],
         },
       },
