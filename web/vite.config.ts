@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import type { Plugin } from "vite";
 import { defineConfig } from "vitest/config";
-import { fingerprint } from "./src/i18n/fingerprint";
+import { fingerprint } from "./src/i18n/fingerprint.ts";
 
 /** For `npx vite`: a page that reloads as it is written, on the server of `make up`. */
 const SERVER = "http://127.0.0.1:8000";

@@ -1,9 +1,9 @@
 /** Texts in the languages of the page. Both files have the same keys; a test checks that. */
 
 import prints, { seed } from "virtual:texts/keys";
-import { effect, signal } from "@preact/signals";
 import { remember, remembered } from "../app/preferences";
 import { type Language, settings } from "../app/settings";
+import { effect, signal } from "../app/signals";
 import type en from "./en.json";
 import { fingerprint } from "./fingerprint";
 

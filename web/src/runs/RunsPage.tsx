@@ -1,9 +1,9 @@
-import { useComputed } from "@preact/signals";
 import { useState } from "preact/hooks";
 import type { RunSummary } from "../api/client";
 import { now } from "../app/clock";
 import { client, worker } from "../app/commands";
 import { link, place } from "../app/router";
+import { useComputed } from "../app/signals";
 import { duration, shortId, visible } from "../format";
 import { t } from "../i18n";
 import { Chunks } from "../ui/Chunks";
