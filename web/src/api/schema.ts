@@ -2184,6 +2184,18 @@ export interface components {
             instance_id: string | null;
             /** @default null */
             parent_run_id: string | null;
+            /** @default null */
+            progress: components["schemas"]["RunProgress"] | null;
+        };
+        /**
+         * RunProgress
+         * @description How far a run is, as its tasks report it.
+         */
+        RunProgress: {
+            /** @default null */
+            value: number | null;
+            /** @default null */
+            message: string | null;
         };
         /**
          * LogLine
@@ -2531,16 +2543,6 @@ export interface components {
             taken_at: number | null;
             /** @default false */
             is_dropped: boolean;
-        };
-        /**
-         * RunProgress
-         * @description How far a run is, as its tasks report it.
-         */
-        RunProgress: {
-            /** @default null */
-            value: number | null;
-            /** @default null */
-            message: string | null;
         };
         /**
          * WaitingFor
