@@ -78,10 +78,15 @@ function textTables(): Plugin {
     JSON.parse(readFileSync(inSource(`i18n/${name}.json`), "utf8")) as Record<string, string>;
   const all = Object.keys(read("en"));
   const named = namedKeys(all);
-  const keys = [...named, ...all.filter((key) => !named.has(key))];
-  const places = new Map(keys.map((key, at) => [key, at]));
-  const seed = seedFor(keys, named.size);
-  const prints = keys.slice(0, named.size).map((key) => fingerprint(key, seed));
+  const sorted = [...named, ...all.filter((key) => !named.has(key))];
+  const seed = seedFor(sorted, named.size);
+  const prints = sorted.slice(0, named.size).map((key) => fingerprint(key, seed));
+  // Keys with the same words in both languages share a place, unless they are found by their fingerprint.
+  const [en, ja] = [read("en"), read("ja")];
+  const first = new Map([...sorted].reverse().map((key) => [`${en[key]}\n${ja[key]}`, key]));
+  const firstOf = (key: string) => (named.has(key) ? key : first.get(`${en[key]}\n${ja[key]}`)!);
+  const keys = sorted.filter((key) => firstOf(key) === key);
+  const places = new Map(sorted.map((key) => [key, keys.indexOf(firstOf(key))]));
   return {
     name: "text-tables",
     enforce: "pre",

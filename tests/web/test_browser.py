@@ -1,5 +1,6 @@
 """REQ-0020: the dashboard in a real browser, with a real server and a real worker behind it."""
 
+import platform
 import re
 from pathlib import Path
 from typing import Any
@@ -409,6 +410,8 @@ def test_a_worker_is_shown_hidden_and_shown_again(browser: Browser, site: Site) 
     with page_of(browser, site, "#/workers") as page:
         worker = page.locator("tr", has_text="worker-1")
         expect(worker).to_contain_text("default")
+        expect(worker).to_contain_text(f"{platform.node()} · pyoco-server ")
+        expect(worker).to_contain_text(f"Python {platform.python_version()}")
         keep(page, "workers")
         worker.get_by_role("button", name="Hide worker-1").click()
         expect(page.get_by_text("No worker is running")).to_be_visible()

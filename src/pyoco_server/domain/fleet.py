@@ -35,6 +35,7 @@ FEATURES = (KEPT_TASKS, RESOLVES)
 class WorkerFigures(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a worker has done since its start, and what its main process uses."""
 
+    host: str = ""
     version: str = ""
     python: str = ""
     started_at: float = 0.0

@@ -3012,6 +3012,17 @@ export interface components {
             items: components["schemas"]["GraphSummary"][];
             next_cursor: string | null;
         };
+        /** WorkerProgram */
+        WorkerProgram: {
+            /** @default  */
+            host: string;
+            /** @default  */
+            version: string;
+            /** @default  */
+            python: string;
+            /** @default 0 */
+            started_at: number;
+        };
         /** WorkerRecord */
         WorkerRecord: {
             worker_id: string;
@@ -3046,6 +3057,8 @@ export interface components {
             features: string[];
             /** @default null */
             slots: number | null;
+            /** @default null */
+            figures: components["schemas"]["WorkerProgram"] | null;
         };
         /**
          * WheelSync
