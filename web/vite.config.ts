@@ -50,11 +50,12 @@ function namedKeys(keys: readonly string[]): Set<string> {
   const pattern = (parts: string[]) =>
     new RegExp(`^${parts.map((part) => part.replace(/[^\w]/g, "\\$&")).join("(.+)")}$`);
   const patterns = templates.map((parts) => ({ shape: pattern(parts), isBegun: parts[0] !== "" }));
-  // Of `${section}.title`, the beginning is a word of the code.
+  // Of `${section}.title`, the beginning is what a part of a page is told: <ListPage section="runs">.
+  const owners = new Set([...code.matchAll(/\b(?:section|kind)="(\w+)"/g)].map((match) => match[1]!));
   const isMade = (key: string) =>
     patterns.some(({ shape, isBegun }) => {
       const match = shape.exec(key);
-      return match !== null && (isBegun || elsewhere.has(match[1]!));
+      return match !== null && (isBegun || owners.has(match[1]!));
     });
   return new Set(keys.filter((key) => !literal.has(key) || elsewhere.has(key) || isMade(key)));
 }

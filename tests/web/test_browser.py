@@ -133,6 +133,25 @@ def test_what_the_server_cannot_filter_is_searched_and_a_query_is_kept_as_a_view
         expect(page.get_by_role("button", name="Views")).to_be_visible()
 
 
+def test_runs_are_found_by_their_params(browser: Browser, site: Site) -> None:
+    wanted, other = site.finished("report", rows=41), site.finished("report", rows=42)
+    with page_of(browser, site) as page:
+        query = page.get_by_role("combobox", name="Filter runs")
+        query.fill("par")
+        suggested = page.get_by_role("listbox").get_by_role("option")
+        expect(suggested).to_have_text(["param.param.month:2027-01"])
+        keep(page, "query-params")
+        query.fill("param.rows:41")
+        query.press("Enter")
+        expect(row(page, wanted)).to_contain_text("4/4")
+        expect(row(page, other)).to_have_count(0)
+        expect(page).to_have_url(re.compile("param.rows"))
+        query.fill("flow:report -param.rows:41")
+        query.press("Enter")
+        expect(row(page, other)).to_be_visible()
+        expect(row(page, wanted)).to_have_count(0)
+
+
 def test_a_run_shows_its_tasks_values_and_log(browser: Browser, site: Site) -> None:
     run_id = site.finished("report", rows=4)
     with page_of(browser, site, f"#/runs/{run_id}") as page:

@@ -16,6 +16,13 @@ function sources(): string {
     .join("\n");
 }
 
+/** Keys in a part of a page that is told whose words to use: <ListPage section="runs">, t(`${section}.title`). */
+function endedIn(text: string): ReadonlySet<string> {
+  const owners = [...text.matchAll(/\b(?:section|kind)="(\w+)"/g)].map((match) => match[1]!);
+  const ends = [...text.matchAll(/t\(`\$\{(?:section|kind)\}(\.[\w.]+)`/g)].map((match) => match[1]!);
+  return new Set(owners.flatMap((owner) => ends.map((end) => owner + end)));
+}
+
 const names = (text: string) => [...text.matchAll(/\{(\w+)\}/g)].map((match) => match[1]!).sort();
 
 describe("the texts", () => {
@@ -46,16 +53,15 @@ describe("the texts", () => {
     const begun = [...text.matchAll(/`([\w.]+\.)\$\{/g)].map((match) => match[1]!);
     const missing = keys.filter((key) => begun.some((start) => key.startsWith(start)) && !hasText(key));
     expect(missing.filter((key) => !text.includes(`"${key}"`))).toEqual([]);
+    const ended = endedIn(text);
+    expect(keys.filter((key) => ended.has(key) && !hasText(key))).toEqual([]);
   });
 
   it("are all used", () => {
     const text = sources();
     // A key is written out, or as a template whose beginning is: t(`state.${state}`).
     const begun = [...text.matchAll(/`([\w.]+\.)\$\{/g)].map((match) => match[1]!);
-    // Or its end is, in a part of a page that is told whose words to use: <ListPage section="runs">, t(`${section}.title`).
-    const owners = [...text.matchAll(/\b(?:section|kind)="(\w+)"/g)].map((match) => match[1]!);
-    const ends = [...text.matchAll(/t\(`\$\{(?:section|kind)\}(\.[\w.]+)`/g)].map((match) => match[1]!);
-    const ended = new Set(owners.flatMap((owner) => ends.map((end) => owner + end)));
+    const ended = endedIn(text);
     const unused = keys.filter(
       (key) => !text.includes(`"${key}"`) && !begun.some((start) => key.startsWith(start)) && !ended.has(key),
     );

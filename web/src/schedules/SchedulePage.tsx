@@ -103,10 +103,10 @@ function Head({ schedule, onChanged }: { schedule: Schedule; onChanged: () => Pr
         <Status state={standing(schedule)} />
         <div class="actions">
           <Act icon={schedule.paused ? "clock" : "pause"} onClick={() => setAsked(change)}>
-            {t(`schedule.${change}`)}
+            {t(`schedule.${change}.do`)}
           </Act>
           <Act icon="play" onClick={() => setAsked("trigger")}>
-            {t("schedule.trigger")}
+            {t("schedule.trigger.do")}
           </Act>
           <Act icon="edit" onClick={() => setOpened("edit")}>
             {t("limit.edit")}
@@ -121,7 +121,7 @@ function Head({ schedule, onChanged }: { schedule: Schedule; onChanged: () => Pr
           title={t(`schedule.${asked}.title`)}
           lead={t(`schedule.${asked}.lead`, { target: visible(aimOf(schedule).name) })}
           {...(asked === "pause" ? { reason: t("schedule.pause.reason") } : {})}
-          verb={t(`schedule.${asked}`)}
+          verb={t(`schedule.${asked}.do`)}
           isHarmless
           onConfirm={(reason) => act(asked, reason)}
           onClose={() => setAsked(null)}
