@@ -2,6 +2,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import type { Plugin } from "vite";
 import { defineConfig } from "vitest/config";
+import { fingerprint } from "./src/i18n/fingerprint.ts";
 
 /** For `npx vite`: a page that reloads as it is written, on the server of `make up`. */
 const SERVER = "http://127.0.0.1:8000";
@@ -49,13 +50,23 @@ function namedKeys(keys: readonly string[]): Set<string> {
   const pattern = (parts: string[]) =>
     new RegExp(`^${parts.map((part) => part.replace(/[^\w]/g, "\\$&")).join("(.+)")}$`);
   const patterns = templates.map((parts) => ({ shape: pattern(parts), isBegun: parts[0] !== "" }));
-  // Of `${section}.title`, the beginning is a word of the code.
+  // Of `${section}.title`, the beginning is what a part of a page is told: <ListPage section="runs">.
+  const owners = new Set([...code.matchAll(/\b(?:section|kind)="(\w+)"/g)].map((match) => match[1]!));
   const isMade = (key: string) =>
     patterns.some(({ shape, isBegun }) => {
       const match = shape.exec(key);
-      return match !== null && (isBegun || elsewhere.has(match[1]!));
+      return match !== null && (isBegun || owners.has(match[1]!));
     });
   return new Set(keys.filter((key) => !literal.has(key) || elsewhere.has(key) || isMade(key)));
+}
+
+/** With it the first `n` keys have fingerprints that no other key has. */
+function seedFor(keys: readonly string[], n: number): number {
+  for (let seed = 0; ; seed++) {
+    const prints = keys.map((key) => fingerprint(key, seed));
+    const first = new Set(prints.slice(0, n));
+    if (first.size === n && !prints.slice(n).some((print) => first.has(print))) return seed;
+  }
 }
 
 /**
@@ -68,8 +79,15 @@ function textTables(): Plugin {
     JSON.parse(readFileSync(inSource(`i18n/${name}.json`), "utf8")) as Record<string, string>;
   const all = Object.keys(read("en"));
   const named = namedKeys(all);
-  const keys = [...named, ...all.filter((key) => !named.has(key))];
-  const places = new Map(keys.map((key, at) => [key, at]));
+  const sorted = [...named, ...all.filter((key) => !named.has(key))];
+  const seed = seedFor(sorted, named.size);
+  const prints = sorted.slice(0, named.size).map((key) => fingerprint(key, seed));
+  // Keys with the same words in both languages share a place, unless they are found by their fingerprint.
+  const [en, ja] = [read("en"), read("ja")];
+  const first = new Map([...sorted].reverse().map((key) => [`${en[key]}\n${ja[key]}`, key]));
+  const firstOf = (key: string) => (named.has(key) ? key : first.get(`${en[key]}\n${ja[key]}`)!);
+  const keys = sorted.filter((key) => firstOf(key) === key);
+  const places = new Map(sorted.map((key) => [key, keys.indexOf(firstOf(key))]));
   return {
     name: "text-tables",
     enforce: "pre",
@@ -78,7 +96,8 @@ function textTables(): Plugin {
       if (!wanted.startsWith(`\0${id}`)) return null;
       const name = wanted.slice(id.length + 1);
       for (const one of ["en", "ja"]) this.addWatchFile(inSource(`i18n/${one}.json`));
-      if (name === "keys") return `export default ${JSON.stringify([...named].join("|"))}.split("|")`;
+      if (name === "keys")
+        return `export default ${JSON.stringify(prints.join(""))}.match(/.../g);export const seed=${seed}`;
       const texts = read(name);
       return `export default ${JSON.stringify(keys.map((key) => texts[key]))}`;
     },
@@ -92,9 +111,19 @@ function textTables(): Plugin {
   };
 }
 
+/** What a page needs is in two files that come at once: nothing is left to be loaded beforehand. */
+function plainImports(): Plugin {
+  return {
+    name: "plain-imports",
+    enforce: "pre",
+    resolveId: (wanted) => (wanted.endsWith("vite/preload-helper.js") ? "\0plain-imports" : null),
+    load: (id) => (id === "\0plain-imports" ? "export const __vitePreload = (load) => load()" : null),
+  };
+}
+
 export default defineConfig({
   base: "/static/",
-  plugins: [textTables()],
+  plugins: [plainImports(), textTables()],
   build: {
     outDir: "../src/pyoco_server/http_api/static",
     emptyOutDir: true,
@@ -113,7 +142,7 @@ export default defineConfig({
               name: "shared",
               test: /[/\\]src[/\\](api|app|auth|i18n|live|ui|runs[/\\]RunsPage)|preact|texts.keys/,
             },
-            { name: "pages", test: /[/\\]src[/\\]\w+[/\\]/ },
+            { name: "pages", test: /[/\\]src[/\\](pages|\w+[/\\])/ },
           ],
         },
       },

@@ -24,7 +24,7 @@ from pyoco_server.domain.executions.graph_versions import GraphPreview, GraphRec
 from pyoco_server.domain.executions.item_views import ItemCounts, MapItem
 from pyoco_server.domain.executions.model import Execution, NodeState, Phase
 from pyoco_server.domain.executions.records import ExecutionSummary, Wait
-from pyoco_server.domain.fleet import WorkerRecord
+from pyoco_server.domain.fleet import WorkerFigures, WorkerRecord
 from pyoco_server.domain.flows import FLOW_ANSWERS
 from pyoco_server.domain.limits.views import LIMIT_ANSWERS
 from pyoco_server.domain.queues import QUEUE_ANSWERS, WaitingFor
@@ -277,9 +277,16 @@ class GraphPage(Struct):
 
 # Workers, wheels, operations
 
+# What changes all the time is at `GET /workers/{id}/metrics`.
+WorkerProgram = without(
+    ("active", "ended", "busy_sec", "cpu_sec", "memory_bytes"), WorkerFigures, "WorkerProgram"
+)
 # Flow names can be long lists; `GET /flows` has them.
 Worker = without(
-    ("hidden_for", "flows", "flow_aliases", "flows_complete", "figures"), WorkerRecord, "WorkerRecord"
+    ("hidden_for", "flows", "flow_aliases", "flows_complete"),
+    WorkerRecord,
+    "WorkerRecord",
+    figures=WorkerProgram | None,
 )
 
 

@@ -48,12 +48,26 @@ async def test_the_page_may_load_and_reach_nothing_but_this_server(built: Path) 
         headers = (await http.get("/")).headers
     policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
     assert policy["default-src"] == "'none'"
-    assert {policy[name] for name in ("script-src", "style-src", "img-src", "connect-src")} == {"'self'"}
+    assert {policy[name] for name in ("script-src", "style-src", "frame-src", "connect-src")} == {"'self'"}
+    assert policy["img-src"] == "'self' blob:"  # what has been read with a key
     assert {policy[name] for name in ("form-action", "base-uri", "frame-ancestors")} == {"'none'"}
     assert policy["require-trusted-types-for"] == "'script'"
     assert "unsafe" not in headers["content-security-policy"]
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["referrer-policy"] == "no-referrer"
+
+
+async def test_the_frame_for_html_of_tasks_has_no_origin_and_no_requests(built: Path) -> None:
+    async with client(built) as http:
+        answer = await http.get(pages.SANDBOX_PATH)
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    policy = dict(part.strip().split(" ", 1) for part in answer.headers["content-security-policy"].split(";"))
+    assert policy["sandbox"] == "allow-scripts"
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"].startswith("'sha256-")
+    assert (policy["img-src"], policy["font-src"]) == ("data:", "data:")
+    assert policy["frame-ancestors"] == "'self'"
+    assert 'frame.sandbox = ""' in answer.text
 
 
 @pytest.mark.parametrize(

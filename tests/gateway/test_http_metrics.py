@@ -216,7 +216,7 @@ async def test_a_worker_has_metrics_at_the_gateway(gateway: RunningGateway) -> N
         'pyoco_worker_memory_bytes{worker_id="w"}': 50_000_000,
     }
     (listed,) = (await gateway.client.get("/workers")).json()
-    assert "figures" not in listed
+    assert set(listed["figures"]) == {"host", "version", "python", "started_at"}
 
 
 async def test_an_older_or_lost_worker_has_few(gateway: RunningGateway) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.domain.fleet import WorkerRecord, WorkerState, register
+from pyoco_server.domain.fleet import WorkerFigures, WorkerRecord, WorkerState, register
 from pyoco_server.memory.stores import MemoryStore
 from pyoco_server.usecases.ports.stores import Versioned
 from support.builders import NOW, a_worker, an_activity
@@ -80,6 +80,15 @@ async def test_a_worker_is_shown_with_the_fields_of_the_contract(gateway: Runnin
         worker
     )
     assert {"last_run_status", "stopped_at", "stop_reason"} <= set(worker)
+    assert worker["figures"] is None  # an older one
+
+
+async def test_a_worker_is_shown_with_where_and_as_what_it_runs(gateway: RunningGateway) -> None:
+    figures = WorkerFigures(host="node-7", version="1.0", python="3.12.1", started_at=NOW, active=3)
+    await put(gateway, a_worker(figures=figures))
+    (worker,) = (await gateway.client.get("/workers")).json()
+    expected = {"host": "node-7", "version": "1.0", "python": "3.12.1", "started_at": NOW}
+    assert worker["figures"] == expected
 
 
 @pytest.mark.parametrize(

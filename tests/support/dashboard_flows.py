@@ -1,11 +1,13 @@
 """Flows to be looked at: branches, failures, many tasks, and texts that want to be more than text."""
 
+import base64
 import time
 from pathlib import Path
 from typing import Any
 
 from pyoco import Flow, task
 
+from pyoco_server import artifact, log, progress
 from support.process_flows import LOOK_SEC, mark, wait_for
 
 HOSTILE = "</script><img src=x onerror=document.title='owned'>\x1b[31m\u202eevil"
@@ -156,8 +158,52 @@ def chatty() -> Flow:
     return Flow(name="chatty") >> talk
 
 
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPj/HwADBwIAMCbHYQAAAABJRU5ErkJggg=="
+)
+NOTES = """# Sales
+
+Fell in **June**, see [the report](https://example.org/june) and `rows.csv`:
+
+- one <b>shop</b> closed
+- *two* opened
+
+| month | sales |
+|---|---:|
+| May | 12 |
+"""
+PAGE = f"""<!doctype html><style>h1 {{ color: rgb(0, 128, 0) }}</style><h1>Sales of June</h1>
+<p>{HOSTILE}</p><script>parent.document.title = "owned"</script><img src="/health">"""
+
+
+def saving() -> Flow:
+    """Uses the helpers of tasks; with a gate, it stops in the middle until the test lets it go on."""
+
+    @task
+    def load(marks: str = "", gate: str = "") -> int:
+        log("loaded", rows=1204, source="orders.csv")
+        log("rows without a price", level="warning", rows=3, hostile=HOSTILE)
+        log("cannot reach the archive", level="error")
+        progress(0.42, "row 505 of 1204")
+        if gate:
+            wait_for(marks, gate)
+        return 1204
+
+    @task
+    def draw(load: int) -> None:
+        artifact.save("report.html", PAGE.encode())
+        artifact.save("rows.csv", b'shop,sales\n"Sapporo, north",1204\nOsaka,7\n')
+        artifact.save("notes.md", NOTES.encode())
+        artifact.save("totals.json", b'{"sales": 1211, "shops": ["Sapporo", "Osaka"]}')
+        artifact.save("pixel.png", PIXEL)
+        artifact.save("long.txt", b"0123456789abcde\n" * 20_000)
+        artifact.save("model.bin", b"\x00\x01")
+
+    return Flow(name="saving") >> load >> draw
+
+
 _FLOWS = {
-    maker.__name__: maker for maker in (report, gated, failing, mended, opaque, many, chatty, warned)
+    maker.__name__: maker for maker in (report, gated, failing, mended, opaque, many, chatty, warned, saving)
 } | {f"hostile {HOSTILE}": hostile}
 
 

@@ -1,5 +1,6 @@
 """REQ-0020: the dashboard in a real browser, with a real server and a real worker behind it."""
 
+import platform
 import re
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,25 @@ def test_what_the_server_cannot_filter_is_searched_and_a_query_is_kept_as_a_view
         expect(page.get_by_role("button", name="Views")).to_be_visible()
 
 
+def test_runs_are_found_by_their_params(browser: Browser, site: Site) -> None:
+    wanted, other = site.finished("report", rows=41), site.finished("report", rows=42)
+    with page_of(browser, site) as page:
+        query = page.get_by_role("combobox", name="Filter runs")
+        query.fill("par")
+        suggested = page.get_by_role("listbox").get_by_role("option")
+        expect(suggested).to_have_text(["param.param.month:2027-01"])
+        keep(page, "query-params")
+        query.fill("param.rows:41")
+        query.press("Enter")
+        expect(row(page, wanted)).to_contain_text("4/4")
+        expect(row(page, other)).to_have_count(0)
+        expect(page).to_have_url(re.compile("param.rows"))
+        query.fill("flow:report -param.rows:41")
+        query.press("Enter")
+        expect(row(page, other)).to_be_visible()
+        expect(row(page, wanted)).to_have_count(0)
+
+
 def test_a_run_shows_its_tasks_values_and_log(browser: Browser, site: Site) -> None:
     run_id = site.finished("report", rows=4)
     with page_of(browser, site, f"#/runs/{run_id}") as page:
@@ -204,6 +224,78 @@ def test_a_long_log_is_shown_and_downloaded_to_its_end(browser: Browser, site: S
     assert text.endswith("line 10199 of many\n")
     assert mark["text"] in text
     assert mark["cut_lines"] + text.count("of many") == 10_200
+
+
+def test_a_run_shows_how_far_it_is_and_what_its_tasks_log(browser: Browser, site: Site) -> None:
+    run_id = site.submit("saving", {"marks": str(site.marks), "gate": "drawn"})
+    with page_of(browser, site, f"#/runs/{run_id}") as page:
+        progress = page.get_by_role("progressbar", name="Progress")
+        expect(progress).to_have_attribute("value", "0.42")
+        expect(page.get_by_text("42%")).to_be_visible()
+        expect(page.get_by_text("row 505 of 1204")).to_be_visible()
+        keep(page, "progress")
+        log = page.get_by_role("log")
+        expect(log.locator(".log-line")).to_have_count(3)
+        expect(log).to_contain_text('loaded rows=1204 source="orders.csv"')
+        expect(log.locator(".log-level")).to_have_text(["warning", "error"])
+        page.get_by_label("Lines").select_option("errors")
+        expect(log.locator(".log-text")).to_have_text(["cannot reach the archive"])
+        page.get_by_label("Lines").select_option("warnings")
+        page.get_by_label("Search the log").fill("rows=3")
+        expect(log.locator("mark")).to_have_count(1)
+        assert page.evaluate("document.title") != "owned"
+        (site.marks / "drawn").touch()
+        expect(status(page)).to_have_attribute("data-state", "COMPLETED")
+        expect(progress).to_have_count(0)
+
+
+def test_artifacts_of_a_run_are_listed_shown_and_downloaded(browser: Browser, site: Site, web: Path) -> None:
+    run_id = site.finished("saving")
+    with page_of(browser, site, f"#/runs/{run_id}") as page:
+        page.get_by_role("button", name="Artifacts 7").click()
+        files = page.get_by_role("list", name="Artifacts")
+        expect(files.get_by_role("listitem")).to_have_count(7)
+        expect(files.get_by_role("button", name="rows.csv")).to_contain_text("text/csv · draw")
+
+        def shown(name: str) -> Any:
+            files.get_by_role("button", name=name).press("Enter")
+            return page.locator(f'.preview[aria-label="{name}"]')
+
+        expect(shown("rows.csv").get_by_role("cell")).to_have_text(["Sapporo, north", "1204", "Osaka", "7"])
+        expect(page).to_have_url(re.compile("artifact=rows.csv"))
+        keep(page, "artifact-table")
+        expect(shown("totals.json")).to_contain_text('"sales": 1211')
+        notes = shown("notes.md")
+        expect(notes.get_by_role("link", name="the report")).to_have_attribute(
+            "href", "https://example.org/june"
+        )
+        expect(notes.get_by_role("listitem")).to_have_text(["one <b>shop</b> closed", "two opened"])
+        expect(shown("pixel.png").get_by_role("img")).to_have_js_property("naturalWidth", 1)
+        expect(shown("long.txt")).to_contain_text("The first 262 kB of 320 kB.")
+        files.get_by_role("button", name="model.bin").click()
+        expect(page.get_by_text("No preview for this type")).to_be_visible()
+        assert serious_barriers(page, web) == []
+        with page.expect_download() as downloading:
+            files.get_by_role("link", name="Download rows.csv").click()
+        assert downloading.value.path().read_text().startswith('shop,sales\n"Sapporo')
+        page.reload()
+        expect(page.get_by_text("No preview for this type")).to_be_visible()
+
+
+def test_html_that_a_task_saved_is_a_page_without_scripts_requests_and_origin(
+    browser: Browser, site: Site
+) -> None:
+    run_id = site.finished("saving")
+    place = f"#/runs/{run_id}?tab=artifacts&artifact=report.html"
+    with page_of(browser, site, place, is_quiet=False) as page:  # the browser reports what it has stopped
+        answered: list[str] = []
+        page.on("response", lambda response: answered.append(response.url))
+        inside = page.frame_locator(".preview iframe").frame_locator("iframe")
+        heading = inside.get_by_role("heading", name="Sales of June")
+        expect(heading).to_have_css("color", "rgb(0, 128, 0)")
+        keep(page, "artifact-html")
+        assert "saving" in page.title()
+        assert not [one for one in answered if one.endswith("/health")]
 
 
 def test_a_failed_run_shows_where_and_why(browser: Browser, site: Site) -> None:
@@ -337,6 +429,8 @@ def test_a_worker_is_shown_hidden_and_shown_again(browser: Browser, site: Site) 
     with page_of(browser, site, "#/workers") as page:
         worker = page.locator("tr", has_text="worker-1")
         expect(worker).to_contain_text("default")
+        expect(worker).to_contain_text(f"{platform.node()} · pyoco-server ")
+        expect(worker).to_contain_text(f"Python {platform.python_version()}")
         keep(page, "workers")
         worker.get_by_role("button", name="Hide worker-1").click()
         expect(page.get_by_text("No worker is running")).to_be_visible()

@@ -9,7 +9,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from pyoco_server.http_client import PyocoHttpClient
-from support.browsing import Site, keep, page_of, running_site
+from support.browsing import FLOWS, Site, keep, page_of, running_site
+from support.waiting import PATIENCE_SEC
 
 
 @pytest.fixture(scope="module")
@@ -158,3 +159,25 @@ def test_a_missing_scope_is_explained_and_nobody_is_signed_out(browser: Browser,
         page.get_by_role("link", name="Runs").first.click()
         expect(page.get_by_role("heading", level=1)).to_have_text("Runs")
         expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_artifacts_are_shown_and_downloaded_with_the_key(browser: Browser, site: Site) -> None:
+    """No address can carry it: neither that of an image, nor that of a frame or a link."""
+    worker = ("pyoco-worker", "--flow-resolver", FLOWS, "--worker-id", "worker-1")
+    with site.programs.started(*worker) as started, PyocoHttpClient(site.url, site.keys["acme"]) as ours:
+        started.says("worker ready")
+        run_id = ours.submit_run("saving")["run_id"]
+        list(ours.watch_run(run_id, timeout_sec=PATIENCE_SEC))
+    place = f"#/runs/{run_id}?tab=artifacts"
+    with page_of(browser, site, place, language="en", is_quiet=False) as page:
+        page.get_by_label("API key").fill(site.keys["acme"])
+        page.get_by_role("button", name="Sign in").click()
+        files = page.get_by_role("list", name="Artifacts")
+        files.get_by_role("button", name="pixel.png").click()
+        expect(page.get_by_role("img", name="pixel.png")).to_have_js_property("naturalWidth", 1)
+        files.get_by_role("button", name="report.html").click()
+        inside = page.frame_locator(".preview iframe").frame_locator("iframe")
+        expect(inside.get_by_role("heading", name="Sales of June")).to_have_css("color", "rgb(0, 128, 0)")
+        with page.expect_download() as downloading:
+            files.get_by_role("link", name="Download rows.csv").click()
+        assert downloading.value.path().read_text().startswith("shop,sales")

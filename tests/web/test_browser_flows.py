@@ -132,11 +132,18 @@ def test_a_flow_is_run_by_a_form_given_defaults_paused_and_resumed(browser: Brow
 def test_a_flow_has_a_history_runs_code_and_a_graph(browser: Browser, site: Site) -> None:
     site.finished("report", rows=4)
     site.api.flows.put("report", timeout_sec=600)
-    with page_of(browser, site, "#/flows/report") as page:
+    for _ in range(3):
+        site.finished("report", rows=4)
+    with page_of(browser, site, "#/flows") as page:
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(f"{site.url}/#/flows/report")
         runs = len(site.api.list_runs(flow="report"))
         expect(page.locator(".history-grid thead a")).to_have_count(runs)
         completed = len(site.api.list_runs(flow="report", status="COMPLETED"))
         expect(page.locator(".history-grid .cell.tone-good")).to_have_count(4 * completed)
+        assert [url for url in asked if "include=full" in url], asked
+        assert not [url for url in asked if re.search(r"/runs/\w", url)], "one request for all of them"
         keep(page, "flow-history")
         page.get_by_role("button", name="Settings", exact=True).click()
         expect(page.locator(".flow-settings")).to_contain_text("10m")

@@ -137,6 +137,60 @@ def test_a_schedule_is_paused_resumed_and_triggered_once_each(browser: Browser, 
     shop.api.schedules.delete("every-second")
 
 
+def test_a_schedule_is_made_changed_and_deleted_with_a_form(browser: Browser, shop: Site, web: Path) -> None:
+    # The browser reports what the server refuses while somebody types.
+    with page_of(browser, shop, "#/schedules", is_quiet=False) as page:
+        page.get_by_role("button", name="New schedule").click()
+        dialog = page.get_by_role("dialog")
+        preview = dialog.get_by_role("region", name="Next ticks")
+        expect(preview).to_contain_text("Every day at 09:00")
+        expect(preview.get_by_role("listitem")).to_have_count(5)
+        assert serious_barriers(page, web) == []
+        cron = dialog.get_by_label("cron", exact=True)
+        cron.fill("61 * * * *")
+        expect(dialog.get_by_role("alert")).to_contain_text("minute '61': 61 is not from 0 to 59")
+        expect(cron).to_have_attribute("aria-invalid", "true")
+        cron.fill("15 4 * * MON")
+        dialog.get_by_label("Time zone").fill("Asia/Tokyo")
+        expect(preview).to_contain_text("Mon at 04:15")
+        expect(preview.get_by_role("listitem").first).to_contain_text(re.compile(r"^Mon, .*04:15$"))
+        keep(page, "schedule-new")
+        dialog.get_by_label("Name").nth(0).fill("weekly")
+        dialog.get_by_label("Name").nth(1).fill("report")
+        dialog.get_by_label("Params").fill("[1]")
+        dialog.get_by_role("button", name="Save").click()
+        expect(dialog.get_by_role("alert")).to_have_text("expected {…}")
+        dialog.get_by_label("Params").fill('{"rows": 7}')
+        more = dialog.get_by_text("Overlaps, outages and retries")
+        more.click()
+        dialog.get_by_label("Tries").fill("0")
+        more.click()
+        expect(dialog.get_by_label("Tries")).not_to_be_visible()
+        dialog.get_by_role("button", name="Save").click()
+        expect(dialog.get_by_text("greater than or equal to 1")).to_be_visible()  # where nobody had looked
+        dialog.get_by_label("Tries").fill("3")
+        dialog.get_by_role("button", name="Save").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("weekly")
+        made = shop.api.schedules.get("weekly")
+        assert (made["cron"], made["timezone"]) == ("15 4 * * MON", "Asia/Tokyo")
+        assert made["target"]["params"] == {"rows": 7}
+        assert made["target"]["retry"]["max_attempts"] == 3
+        page.get_by_role("button", name="Edit").click()
+        dialog.get_by_label("Repeats").select_option("every")
+        dialog.get_by_label("Interval (s)").fill("5400")
+        expect(preview).to_contain_text("Every 90 minutes")
+        dialog.get_by_role("button", name="Save").click()
+        expect(dialog).to_have_count(0)
+        changed = shop.api.schedules.get("weekly")
+        assert (changed["cron"], changed["every_sec"]) == (None, 5400)
+        assert changed["target"] == made["target"]
+        page.get_by_role("button", name="Delete").click()
+        dialog.get_by_role("button", name="Delete").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Schedules")
+        expect(schedule_row(page, "nightly-report")).to_be_visible()
+        expect(schedule_row(page, "weekly")).to_have_count(0)
+
+
 def test_a_long_history_is_read_page_by_page(browser: Browser, shop: Site) -> None:
     """More ticks than a page has, of a stretch of the past."""
     put = shop.api.schedules.put

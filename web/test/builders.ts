@@ -29,6 +29,7 @@ export function aRun(id: string, updated_at: number, more: Partial<RunSummary> =
     not_before: null,
     instance_id: null,
     parent_run_id: null,
+    progress: null,
     ...more,
   };
 }

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { LogLine, Run } from "../src/api/client";
-import { failedTask, isShown, problemOf, shownTab, shownTask } from "../src/runs/detail";
+import { failedTask, isShown, problemOf, shownTab, shownTask, tabsOf } from "../src/runs/detail";
 import { marked, placeOf, sought } from "../src/runs/logs";
 import { folded, raised } from "../src/runs/traceback";
 import { withinBounds } from "../src/ui/Panes";
@@ -73,9 +73,11 @@ describe("what a run shows", () => {
     expect(problemOf(run, "rate")).toEqual({ text: "x", traceback: "own" });
     expect(problemOf(run, "load")).toBeNull();
     expect(problemOf(run, null)).toEqual({ text: "LookupError: x", traceback: "T" });
-    expect(shownTab(undefined, true)).toBe("error");
-    expect(shownTab("log", true)).toBe("log");
-    expect(shownTab("error", false)).toBe("log");
+    expect(shownTab(undefined, tabsOf(true, false))).toBe("error");
+    expect(shownTab("log", tabsOf(true, false))).toBe("log");
+    expect(shownTab("error", tabsOf(false, false))).toBe("log");
+    expect(shownTab("artifacts", tabsOf(false, false))).toBe("log");
+    expect(shownTab("artifacts", tabsOf(true, true))).toBe("artifacts");
   });
 
   it("has the tasks that a filter leaves", () => {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { LogLine } from "../src/api/client";
 import { pieces } from "../src/runs/ansi";
-import { asText, behindGaps, isCut, merged, ofTask, SHOWN, stored } from "../src/runs/logs";
+import { asText, behindGaps, isCut, levelOf, merged, ofTask, SHOWN, sought, stored } from "../src/runs/logs";
 
 function line(n: number, more: Partial<LogLine> = {}): LogLine {
   return { attempt: 1, n, task: "t", stream: "stdout", text: `${n}\n`, ts: 0, ...more } as LogLine;
@@ -68,5 +68,29 @@ describe("what was printed for a terminal", () => {
   it("is left alone where it is no command", () => {
     expect(pieces(`${ESC}]0;title`)).toEqual([{ text: `${ESC}]0;title`, style: "" }]);
     expect(pieces("")).toEqual([]);
+  });
+});
+
+describe("a line that a task has logged", () => {
+  const fields = { rows: 3, source: "a.csv" } as never;
+  const logged = (level: string) => line(0, { text: "loaded\n", level, fields });
+
+  it("is downloaded and found with its fields", () => {
+    expect(asText([logged("info"), line(1)], new Set())).toBe('loaded rows=3 source="a.csv"\n1\n');
+    expect(sought([logged("info"), line(1)], "ROWS=3", "all")).toHaveLength(1);
+  });
+
+  it("is filtered by its level, whatever it says", () => {
+    const all = [logged("info"), logged("warning"), logged("error"), line(1, { text: "ERROR printed\n" })];
+    expect(sought([{ ...logged("debug"), text: "no ERROR" }], "", "warnings")).toEqual([]);
+    expect(sought(all, "", "warnings")).toHaveLength(3);
+    expect(sought(all, "", "errors")).toHaveLength(2);
+  });
+
+  it("shows levels that are worth a word", () => {
+    expect(levelOf(logged("info"))).toBeNull();
+    expect(levelOf(line(1))).toBeNull();
+    expect(levelOf(logged("warning"))).toEqual({ level: "warning", tone: "warn" });
+    expect(levelOf(logged("debug"))?.tone).toBe("quiet");
   });
 });

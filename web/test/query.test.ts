@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import {
+  asksParams,
   completed,
   completions,
   filtersOf,
@@ -15,6 +16,35 @@ import { aRun } from "./builders";
 
 const NOW = 1_800_000_000;
 
+describe("params in a query", () => {
+  const run = { ...aRun("r", 1), params: { x: 1, month: "2027-01", on: true, customer: { id: 7 }, none: null } };
+
+  it.each([
+    ["param.x:1", true],
+    ["param.x:10", false],
+    ["param.month:2027-01", true],
+    ["param.on:true param.none:null", true],
+    ["param.customer.id:7", true],
+    ["param.customer:7", false],
+    ["param.nothing:1", false],
+    ["-param.nothing:1", true],
+    ["-param.x:1", false],
+    ["param.toString:1", false],
+  ])("%s", (q, isWanted) => {
+    expect(matches(run, { q })).toBe(isWanted);
+    expect(asksParams({ q })).toBe(true);
+  });
+
+  it("are asked for only where they are needed", () => {
+    expect([{}, { q: "error:x" }, { flow: "param.x" }].map(asksParams)).toEqual([false, false, false]);
+  });
+
+  it("are suggested", () => {
+    const none = { flow: [], tag: [], worker: [] };
+    expect(completions("-par", none)).toEqual([{ word: "-param.", isKey: true }]);
+  });
+});
+
 describe("a query", () => {
   it.each([
     ["", {}, []],
@@ -24,7 +54,9 @@ describe("a query", () => {
     ['error:"no rate" rate', { q: 'error:"no rate" rate' }, []],
     ["flow:a flow:b", { flow: "a", q: "flow:b" }, []],
     ["FLOW:a", { flow: "a" }, []],
-    ["status:fine param.x:1 flow:a since:soon", { flow: "a" }, ["status:fine", "param.x:1", "since:soon"]],
+    ["status:fine params.x:1 flow:a since:soon", { flow: "a" }, ["status:fine", "params.x:1", "since:soon"]],
+    ["param.x:1 -param.Customer.id:7", { q: "param.x:1 -param.Customer.id:7" }, []],
+    ["param.:1 param:2", {}, ["param.:1", "param:2"]],
     ["-since:24h flow:", {}, ["-since:24h", "flow:"]],
     ['"flow:a"', { q: '"flow:a"' }, []],
   ])("%s", (text, filters, wrong) => {

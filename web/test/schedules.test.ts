@@ -5,6 +5,7 @@ import { fill } from "../src/i18n";
 import en from "../src/i18n/en.json";
 import ja from "../src/i18n/ja.json";
 import { laidOver, type Pages, withNext } from "../src/live/paged";
+import { definitionOf as bodyOf, textsOf, timingOf } from "../src/schedules/form";
 import { aimOf, dayPath, definitionOf, isLate, keyOf, reasonOf, standing } from "../src/schedules/schedule";
 import { whenOf } from "../src/schedules/when";
 
@@ -12,6 +13,54 @@ function words(schedule: { cron?: string; every_sec?: number }, language: "en" |
   const found = whenOf({ cron: null, every_sec: null, ...schedule }, language);
   return found && fill({ en, ja }[language][found.key], found.values);
 }
+
+describe("the form", () => {
+  const known = {
+    id: "nightly",
+    target: { flow: "report", params: { rows: 4 }, delay_sec: 5, retry: { max_attempts: 3, factor: 4 } },
+    cron: "30 2 * * *",
+    every_sec: null,
+    timezone: "Asia/Tokyo",
+    starts_at: 1_800_000_000.25,
+    ends_at: null,
+    overlap: "queue",
+    catch_up: "all",
+    catch_up_window_sec: 3600,
+    jitter_sec: 0,
+    pause_after_failures: 3,
+    description: null,
+  } as unknown as Schedule;
+
+  it("gives back what it was given, with what it has no field for", () => {
+    expect(bodyOf(textsOf(known, "UTC"), known, "")).toEqual({
+      target: known.target,
+      cron: "30 2 * * *",
+      timezone: "Asia/Tokyo",
+      starts_at: 1_800_000_000.25,
+      overlap: "queue",
+      catch_up: "all",
+      catch_up_window_sec: 3600,
+      pause_after_failures: 3,
+    });
+  });
+
+  it("leaves out what another kind of target has", () => {
+    const texts = { ...textsOf(known, "UTC"), kind: "graph" as const, name: " close ", input: '{"ym": 1}' };
+    expect(bodyOf(texts, known, "").target).toEqual({ graph: "close", input: { ym: 1 } });
+  });
+
+  it("takes either times or an interval", () => {
+    const texts = { ...textsOf(null, "UTC"), rhythm: "every" as const, every_sec: "90" };
+    expect(timingOf(texts, null)).toEqual({ every_sec: 90, timezone: "UTC" });
+    expect(timingOf({ ...texts, rhythm: "cron" }, null)).toEqual({ cron: "0 9 * * *", timezone: "UTC" });
+  });
+
+  it("refuses params that are no object, and takes any data for a template", () => {
+    const texts = { ...textsOf(null, "UTC"), name: "x", input: "[1]" };
+    expect(() => bodyOf(texts, null, "expected {…}")).toThrow("expected {…}");
+    expect(bodyOf({ ...texts, kind: "template" }, null, "").target).toEqual({ template: "x", data: [1] });
+  });
+});
 
 describe("the times of a schedule, in words", () => {
   it.each([

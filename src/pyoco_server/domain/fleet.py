@@ -37,6 +37,7 @@ FEATURES = (KEPT_TASKS, RESOLVES, READS_VALUES)
 class WorkerFigures(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a worker has done since its start, and what its main process uses."""
 
+    host: str = ""
     version: str = ""
     python: str = ""
     started_at: float = 0.0

@@ -36,13 +36,49 @@ Language = Literal["ja", "en"]
 PAGE_HEADERS = {
     # Own files only, nothing inline, no text as HTML: what flows print cannot become a script.
     "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-        "form-action 'none'; base-uri 'none'; frame-ancestors 'none'; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
+        "frame-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'; "
         "require-trusted-types-for 'script'; trusted-types 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
+}
+
+SANDBOX_PATH = "/static/sandbox.html"
+_SANDBOX_STYLE = "html, body, iframe { display: block; width: 100%; height: 100%; margin: 0; border: 0 }"
+_SANDBOX_SCRIPT = """
+addEventListener("message", ({ data, source }) => {
+  if (source !== parent || typeof data !== "string") return;
+  const frame = document.createElement("iframe");
+  frame.sandbox = "";
+  frame.srcdoc = data;
+  document.body.replaceChildren(frame);
+});
+"""
+SANDBOX = f"""<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<title>Sandbox</title>
+<style>{_SANDBOX_STYLE}</style>
+<body><script>{_SANDBOX_SCRIPT}</script></body>
+</html>
+"""
+"""In a frame of the dashboard: shows the HTML that a task has saved in a frame of its own. That one has no
+scripts. Both have the policy of this page, which allows no request, and no origin."""
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+SANDBOX_HEADERS = {
+    **PAGE_HEADERS,
+    "Content-Security-Policy": (
+        f"sandbox allow-scripts; default-src 'none'; script-src {_hash(_SANDBOX_SCRIPT)}; "
+        "style-src 'unsafe-inline'; img-src data:; font-src data:; "
+        "form-action 'none'; base-uri 'none'; frame-ancestors 'self'"
+    ),
 }
 
 NOT_BUILT = """<!doctype html>
@@ -74,8 +110,11 @@ def dashboard_routes(built: Path = BUILT) -> list[BaseRoute]:
             return HTMLResponse(NOT_BUILT, HTTPStatus.NOT_FOUND, PAGE_HEADERS)
         return HTMLResponse(found, headers=PAGE_HEADERS)
 
+    async def sandbox(_: Request) -> HTMLResponse:
+        return HTMLResponse(SANDBOX, headers=SANDBOX_HEADERS)
+
     files = GZipMiddleware(DashboardFiles(built), minimum_size=MIN_ZIPPED_BYTES)
-    return [Route("/", index), Mount("/static", files, name="static")]
+    return [Route("/", index), Route(SANDBOX_PATH, sandbox), Mount("/static", files, name="static")]
 
 
 class Retention(Struct, frozen=True):
@@ -168,11 +207,10 @@ _STYLE = """
 body { margin: 2rem auto; max-width: 70rem; padding: 0 1rem; }
 td { padding: .15rem 1.5rem .15rem 0; vertical-align: top; }
 """
-_STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 _HEADERS = {
     **PAGE_HEADERS,
     "Content-Security-Policy": (
-        f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; form-action 'none'; base-uri 'none'; "
+        f"default-src 'none'; style-src {_hash(_STYLE)}; form-action 'none'; base-uri 'none'; "
         "frame-ancestors 'none'"
     ),
 }

@@ -27,6 +27,7 @@ from pyoco_server.answers import (
     RunTasks,
     WheelFile,
     Worker,
+    WorkerProgram,
 )
 from pyoco_server.domain.derived import shown
 from pyoco_server.domain.events.audit import EMPTY_BATCH, PING, iso
@@ -164,7 +165,8 @@ def event_view(event: Event, execution_id: str) -> ExecutionEvent:
 
 def worker_view(worker: WorkerRecord) -> Struct:
     """Without the names of tenants."""
-    return shown(Worker, worker)
+    figures = worker.figures
+    return shown(Worker, worker, figures=None if figures is None else shown(WorkerProgram, figures))
 
 
 def wheel_view(wheel: Wheel) -> WheelFile:

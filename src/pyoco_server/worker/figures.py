@@ -61,6 +61,7 @@ class CountRuns:
     def now(self) -> WorkerFigures:
         usage = self._usage()
         return WorkerFigures(
+            host=platform.node(),
             version=version("pyoco-server"),
             python=platform.python_version(),
             started_at=self._started_at,

@@ -1,5 +1,5 @@
 /** The HTTP API, typed by its OpenAPI description (`npm run types`). */
-import { signal } from "@preact/signals";
+import { signal } from "../app/signals";
 import { forgetKey, keyHeaders } from "../auth/session";
 import { language } from "../i18n";
 import type { components, paths } from "./schema";

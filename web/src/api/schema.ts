@@ -2187,6 +2187,18 @@ export interface components {
             instance_id: string | null;
             /** @default null */
             parent_run_id: string | null;
+            /** @default null */
+            progress: components["schemas"]["RunProgress"] | null;
+        };
+        /**
+         * RunProgress
+         * @description How far a run is, as its tasks report it.
+         */
+        RunProgress: {
+            /** @default null */
+            value: number | null;
+            /** @default null */
+            message: string | null;
         };
         /**
          * LogLine
@@ -2534,16 +2546,6 @@ export interface components {
             taken_at: number | null;
             /** @default false */
             is_dropped: boolean;
-        };
-        /**
-         * RunProgress
-         * @description How far a run is, as its tasks report it.
-         */
-        RunProgress: {
-            /** @default null */
-            value: number | null;
-            /** @default null */
-            message: string | null;
         };
         /**
          * WaitingFor
@@ -3017,6 +3019,17 @@ export interface components {
             items: components["schemas"]["GraphSummary"][];
             next_cursor: string | null;
         };
+        /** WorkerProgram */
+        WorkerProgram: {
+            /** @default  */
+            host: string;
+            /** @default  */
+            version: string;
+            /** @default  */
+            python: string;
+            /** @default 0 */
+            started_at: number;
+        };
         /** WorkerRecord */
         WorkerRecord: {
             worker_id: string;
@@ -3051,6 +3064,8 @@ export interface components {
             features: string[];
             /** @default null */
             slots: number | null;
+            /** @default null */
+            figures: components["schemas"]["WorkerProgram"] | null;
         };
         /**
          * WheelSync

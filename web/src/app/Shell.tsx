@@ -81,8 +81,8 @@ function Content() {
   );
 }
 
-const Palette = onDemand(async () => (await import("../palette/Palette")).Palette);
-const KeysDialog = onDemand(async () => (await import("../palette/Palette")).KeysDialog);
+const Palette = onDemand("Palette");
+const KeysDialog = onDemand("KeysDialog");
 
 function Opened() {
   useKeys();

@@ -1,6 +1,7 @@
 /** One clock for every age on the page, in the server's time. */
-import { signal } from "@preact/signals";
+
 import { clockOffset } from "../api/client";
+import { signal } from "./signals";
 import { canAct } from "./standing";
 
 function read(): number {

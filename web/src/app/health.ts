@@ -1,7 +1,8 @@
 /** Whether the server answers and reaches NATS. It is polled: an open stream shows neither. */
-import { signal } from "@preact/signals";
+
 import { useEffect } from "preact/hooks";
 import { repeat } from "../live/repeat";
+import { signal } from "./signals";
 
 export type Health = "ok" | "nats" | "starting" | "server";
 

@@ -1,7 +1,8 @@
 /** What keys do on every page. Whoever is typing, or in a dialog, is left alone. */
-import { signal } from "@preact/signals";
+
 import { useEffect } from "preact/hooks";
 import { go } from "./router";
+import { signal } from "./signals";
 
 /** Behind `g`. */
 export const PLACES: Record<string, string> = {

@@ -4,18 +4,20 @@ import { t } from "../i18n";
 import { Empty } from "../ui/texts";
 import { isOutdated } from "./outdated";
 
-/** A page that is loaded when it is first shown. */
-export function onDemand<P extends object>(load: () => Promise<ComponentType<P>>): ComponentType<P> {
-  let found: ComponentType<P> | null = null;
+type Pages = typeof import("../pages");
 
-  return function OnDemand(props: P) {
+/** A page that is loaded when it is first shown. */
+export function onDemand<N extends keyof Pages>(name: N): Pages[N] {
+  let found: ComponentType<object> | null = null;
+
+  function OnDemand(props: object) {
     const [, redraw] = useState(0);
     const [isLost, setLost] = useState(false);
     useEffect(() => {
       if (found) return;
-      load().then(
-        (page) => {
-          found = page;
+      import("../pages").then(
+        (pages) => {
+          found = pages[name] as ComponentType<object>;
           redraw(1);
         },
         async () => {
@@ -28,7 +30,8 @@ export function onDemand<P extends object>(load: () => Promise<ComponentType<P>>
     if (!found) return <p class="dim loading">{t("runs.loading")}</p>;
     const Page = found;
     return <Page {...props} />;
-  };
+  }
+  return OnDemand as Pages[N];
 }
 
 /** The server is away. */

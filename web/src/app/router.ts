@@ -1,5 +1,5 @@
 /** Where we are, in the part of the address behind `#`: the paths before it belong to the API. */
-import { signal } from "@preact/signals";
+import { signal } from "./signals";
 
 export interface Place {
   /** Decoded segments: ["runs", "0190…"]. */

@@ -9,7 +9,7 @@ export interface Section {
   path: string;
   title: Key;
   icon: IconName;
-  Page: ComponentType;
+  Page: ComponentType<{ id?: string }>;
   /** One thing of the section. */
   Detail?: ComponentType<{ id: string }>;
   /** Has the number of those who wait beside its name. */
@@ -19,16 +19,6 @@ export interface Section {
 /** What `/` shows. */
 export const HOME = "overview";
 
-const executions = () => import("../executions/pages");
-const schedules = () => import("../schedules/pages");
-const flows = () => import("../flows/pages");
-const limits = () => import("../limits/pages");
-const letters = () => import("../letters/pages");
-const bulk = () => import("../bulk/pages");
-const admin = () => import("../admin/pages");
-const alerts = () => import("../alerts/AlertsPage");
-const events = () => import("../events/EventsPage");
-
 export const GROUPS: { title: Key; sections: Section[] }[] = [
   {
     title: "nav.observe",
@@ -37,27 +27,27 @@ export const GROUPS: { title: Key; sections: Section[] }[] = [
         path: HOME,
         title: "nav.overview",
         icon: "chart",
-        Page: onDemand(async () => (await import("../overview/OverviewPage")).OverviewPage),
+        Page: onDemand("OverviewPage"),
       },
       {
         path: "runs",
         title: "nav.runs",
         icon: "runs",
         Page: RunsPage,
-        Detail: onDemand(async () => (await import("../runs/RunPage")).RunPage),
+        Detail: onDemand("RunPage"),
       },
       {
         path: "executions",
         title: "nav.executions",
         icon: "fork",
-        Page: onDemand(async () => (await executions()).ExecutionsPage),
-        Detail: onDemand(async () => (await executions()).ExecutionPage),
+        Page: onDemand("ExecutionsPage"),
+        Detail: onDemand("ExecutionPage"),
       },
       {
         path: "waits",
         title: "nav.waits",
         icon: "inbox",
-        Page: onDemand(async () => (await executions()).WaitsPage),
+        Page: onDemand("WaitsPage"),
         hasBadge: true,
       },
     ],
@@ -69,29 +59,29 @@ export const GROUPS: { title: Key; sections: Section[] }[] = [
         path: "flows",
         title: "nav.flows",
         icon: "flow",
-        Page: onDemand(async () => (await flows()).FlowsPage),
-        Detail: onDemand(async () => (await flows()).FlowPage),
+        Page: onDemand("FlowsPage"),
+        Detail: onDemand("FlowPage"),
       },
       {
         path: "graphs",
         title: "nav.graphs",
         icon: "join",
-        Page: onDemand(async () => (await executions()).GraphsPage),
-        Detail: onDemand(async () => (await executions()).GraphPage),
+        Page: onDemand("GraphsPage"),
+        Detail: onDemand("GraphPage"),
       },
       {
         path: "schedules",
         title: "nav.schedules",
         icon: "clock",
-        Page: onDemand(async () => (await schedules()).SchedulesPage),
-        Detail: onDemand(async () => (await schedules()).SchedulePage),
+        Page: onDemand("SchedulesPage"),
+        Detail: onDemand("SchedulePage"),
       },
       {
         path: "events",
         title: "nav.events",
         icon: "bell",
-        Page: onDemand(async () => (await events()).EventsPage),
-        Detail: onDemand<{ id: string }>(async () => (await events()).EventsPage),
+        Page: onDemand("EventsPage"),
+        Detail: onDemand("EventsPage"),
       },
     ],
   },
@@ -102,34 +92,34 @@ export const GROUPS: { title: Key; sections: Section[] }[] = [
         path: "queues",
         title: "nav.queues",
         icon: "fleet",
-        Page: onDemand(async () => (await import("../fleet/FleetPage")).FleetPage),
+        Page: onDemand("FleetPage"),
       },
       {
         path: "dead-letters",
         title: "nav.letters",
         icon: "archive",
-        Page: onDemand(async () => (await letters()).LettersPage),
-        Detail: onDemand(async () => (await letters()).LetterPage),
+        Page: onDemand("LettersPage"),
+        Detail: onDemand("LetterPage"),
       },
       {
         path: "bulk",
         title: "nav.bulk",
         icon: "stack",
-        Page: onDemand(async () => (await bulk()).BulkListPage),
-        Detail: onDemand(async () => (await bulk()).BulkPage),
+        Page: onDemand("BulkListPage"),
+        Detail: onDemand("BulkPage"),
       },
       {
         path: "limits",
         title: "nav.limits",
         icon: "limit",
-        Page: onDemand(async () => (await limits()).LimitsPage),
-        Detail: onDemand(async () => (await limits()).LimitPage),
+        Page: onDemand("LimitsPage"),
+        Detail: onDemand("LimitPage"),
       },
       {
         path: "wheels",
         title: "nav.wheels",
         icon: "box",
-        Page: onDemand(async () => (await import("../wheels/WheelsPage")).WheelsPage),
+        Page: onDemand("WheelsPage"),
       },
     ],
   },
@@ -140,33 +130,33 @@ export const GROUPS: { title: Key; sections: Section[] }[] = [
         path: "alerts",
         title: "nav.alerts",
         icon: "megaphone",
-        Page: onDemand(async () => (await alerts()).AlertsPage),
-        Detail: onDemand<{ id: string }>(async () => (await alerts()).AlertsPage),
+        Page: onDemand("AlertsPage"),
+        Detail: onDemand("AlertsPage"),
       },
       {
         path: "secrets",
         title: "nav.secrets",
         icon: "lock",
-        Page: onDemand(async () => (await import("../alerts/SecretsPage")).SecretsPage),
-        Detail: onDemand<{ id: string }>(async () => (await import("../alerts/SecretsPage")).SecretsPage),
+        Page: onDemand("SecretsPage"),
+        Detail: onDemand("SecretsPage"),
       },
       {
         path: "api-keys",
         title: "nav.keys",
         icon: "key",
-        Page: onDemand(async () => (await admin()).KeysPage),
+        Page: onDemand("KeysPage"),
       },
       {
         path: "audit",
         title: "nav.audit",
         icon: "book",
-        Page: onDemand(async () => (await admin()).AuditPage),
+        Page: onDemand("AuditPage"),
       },
       {
         path: "about",
         title: "nav.about",
         icon: "info",
-        Page: onDemand(async () => (await admin()).AboutPage),
+        Page: onDemand("AboutPage"),
       },
     ],
   },

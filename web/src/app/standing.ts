@@ -1,7 +1,8 @@
 /** Whether what the page shows is what is so: by what `/ready` answers, and by the age of what is shown. */
-import { computed } from "@preact/signals";
+
 import { delaySec, unconfirmed } from "../live/freshness";
 import { type Health, health } from "./health";
+import { computed } from "./signals";
 
 export type Standing = "live" | "connecting" | "delayed" | Exclude<Health, "ok">;
 

@@ -1,5 +1,5 @@
-import { effect, signal } from "@preact/signals";
 import { remember, remembered } from "./preferences";
+import { effect, signal } from "./signals";
 
 export const THEMES = ["auto", "light", "dark"] as const;
 export type Theme = (typeof THEMES)[number];

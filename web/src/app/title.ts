@@ -1,6 +1,7 @@
 /** What the page is about: in the tab, and at the end of the breadcrumb. */
-import { signal } from "@preact/signals";
+
 import { useEffect } from "preact/hooks";
+import { signal } from "./signals";
 
 /** Of the one thing that is shown; null on pages with a list. */
 export const detail = signal<string | null>(null);

@@ -1,6 +1,7 @@
 /** In which time zone times are shown: the viewer's, or UTC, which logs of servers have. */
-import { signal } from "@preact/signals";
+
 import { remember, remembered } from "./preferences";
+import { signal } from "./signals";
 
 export const isUtc = signal(remembered("zone") === "utc");
 

@@ -1,6 +1,7 @@
 /** The API key of this tab. It is kept in sessionStorage only: closing the tab forgets it. */
-import { signal } from "@preact/signals";
+
 import { settings } from "../app/settings";
+import { signal } from "../app/signals";
 
 const PLACE = "pyoco.api-key";
 

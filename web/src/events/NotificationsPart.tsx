@@ -3,6 +3,7 @@ import { get, post } from "../api/client";
 import { visible } from "../format";
 import { t } from "../i18n";
 import { usePolling } from "../live/usePolling";
+import { Fact } from "../ui/DataTable";
 import { Glyph } from "../ui/icons";
 import { Age, Problem } from "../ui/texts";
 import { toast } from "../ui/toasts";
@@ -44,29 +45,19 @@ export function NotificationsPart() {
       {found && (
         <section class="panel notifications" aria-label={t("events.notifications")}>
           <dl class="facts">
-            <div>
-              <dt>{t("notifications.state")}</dt>
-              <dd class={found.configured ? "strong" : "dim"}>
-                {found.configured ? t("notifications.on") : t("notifications.off")}
-              </dd>
-            </div>
+            <Fact name={t("notifications.state")} class={found.configured ? "strong" : "dim"}>
+              {found.configured ? t("notifications.on") : t("notifications.off")}
+            </Fact>
             {found.configured && (
-              <div>
-                <dt>{t("notifications.address")}</dt>
-                <dd class="mono">{visible(found.webhook_url_masked ?? "")}</dd>
-              </div>
+              <Fact name={t("notifications.address")} class="mono">
+                {visible(found.webhook_url_masked ?? "")}
+              </Fact>
             )}
-            <div>
-              <dt>{t("notifications.from")}</dt>
-              <dd>{t(`notifications.from.${source}`)}</dd>
-            </div>
+            <Fact name={t("notifications.from")}>{t(`notifications.from.${source}`)}</Fact>
             {found.updated_at !== null && (
-              <div>
-                <dt>{t("runs.column.updated")}</dt>
-                <dd>
-                  <Age at={Date.parse(found.updated_at) / 1000} />
-                </dd>
-              </div>
+              <Fact name={t("runs.column.updated")}>
+                <Age at={Date.parse(found.updated_at) / 1000} />
+              </Fact>
             )}
           </dl>
           <form

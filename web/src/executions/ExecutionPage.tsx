@@ -10,6 +10,7 @@ import { ago, shortId, visible } from "../format";
 import { language, t } from "../i18n";
 import { Act } from "../ui/Act";
 import { ConfirmDialog } from "../ui/ConfirmDialog";
+import { Fact } from "../ui/DataTable";
 import { JsonValue } from "../ui/JsonValue";
 import { Status } from "../ui/Status";
 import { Age, Moment as At, CopyButton, Empty, Plain, Problem, RunId, Took } from "../ui/texts";
@@ -221,66 +222,43 @@ function Notices({
 function Facts({ execution }: { execution: Execution }) {
   return (
     <dl class="facts" aria-label={t("run.facts")}>
-      <div>
-        <dt>{t("run.fact.duration")}</dt>
-        <dd class="strong">
-          <Took from={execution.started_at} to={endedAt(execution)} />
-        </dd>
-      </div>
-      <div>
-        <dt>{t("executions.column.created")}</dt>
-        <dd>
-          <Age at={execution.created_at} />{" "}
-          <span class="dim wide-only">
-            · <At at={execution.created_at} />
-          </span>
-        </dd>
-      </div>
-      <div>
-        <dt>{t("executions.column.graph")}</dt>
-        <dd>
-          <a href={link(["graphs", execution.graph_id], { version: String(execution.graph_version) })}>
-            <bdi>{visible(execution.graph_id)}</bdi> v{execution.graph_version}
-          </a>
-        </dd>
-      </div>
+      <Fact name={t("run.fact.duration")} class="strong">
+        <Took from={execution.started_at} to={endedAt(execution)} />
+      </Fact>
+      <Fact name={t("executions.column.created")}>
+        <Age at={execution.created_at} />{" "}
+        <span class="dim wide-only">
+          · <At at={execution.created_at} />
+        </span>
+      </Fact>
+      <Fact name={t("executions.column.graph")}>
+        <a href={link(["graphs", execution.graph_id], { version: String(execution.graph_version) })}>
+          <bdi>{visible(execution.graph_id)}</bdi> v{execution.graph_version}
+        </a>
+      </Fact>
       {execution.rerun_of !== null && (
-        <div>
-          <dt>{t("execution.fact.rerunOf")}</dt>
-          <dd>
-            <a href={link(["executions", execution.rerun_of])}>
-              <RunId id={execution.rerun_of} />
-            </a>
-          </dd>
-        </div>
+        <Fact name={t("execution.fact.rerunOf")}>
+          <a href={link(["executions", execution.rerun_of])}>
+            <RunId id={execution.rerun_of} />
+          </a>
+        </Fact>
       )}
       {execution.parent_execution_id !== null && (
-        <div>
-          <dt>{t("execution.fact.parent")}</dt>
-          <dd>
-            <a
-              href={link(["executions", execution.parent_execution_id], {
-                node: execution.parent_node_id ?? undefined,
-              })}
-            >
-              <RunId id={execution.parent_execution_id} />
-            </a>
-          </dd>
-        </div>
+        <Fact name={t("execution.fact.parent")}>
+          <a
+            href={link(["executions", execution.parent_execution_id], {
+              node: execution.parent_node_id ?? undefined,
+            })}
+          >
+            <RunId id={execution.parent_execution_id} />
+          </a>
+        </Fact>
       )}
-      {execution.tenant_id !== null && (
-        <div>
-          <dt>{t("run.fact.tenant")}</dt>
-          <dd>{visible(execution.tenant_id)}</dd>
-        </div>
-      )}
-      <div>
-        <dt>{t("executions.column.id")}</dt>
-        <dd class="mono id">
-          {visible(execution.execution_id)}
-          <CopyButton text={() => execution.execution_id} label={t("execution.copyId")} />
-        </dd>
-      </div>
+      {execution.tenant_id !== null && <Fact name={t("run.fact.tenant")}>{visible(execution.tenant_id)}</Fact>}
+      <Fact name={t("executions.column.id")} class="mono id">
+        {visible(execution.execution_id)}
+        <CopyButton text={() => execution.execution_id} label={t("execution.copyId")} />
+      </Fact>
     </dl>
   );
 }

@@ -1,8 +1,8 @@
-import type { ComponentChildren } from "preact";
 import type { Execution, NodeState } from "../api/client";
 import { link } from "../app/router";
 import { visible } from "../format";
 import { t } from "../i18n";
+import { Fact } from "../ui/DataTable";
 import { Deadline } from "../ui/Deadline";
 import { Glyph } from "../ui/icons";
 import { JsonValue } from "../ui/JsonValue";
@@ -194,15 +194,6 @@ function NodeFacts({
       )}
       {node.stop_reason !== null && <Fact name={t("node.stopReason")}>{visible(node.stop_reason)}</Fact>}
     </dl>
-  );
-}
-
-function Fact({ name, children }: { name: string; children: ComponentChildren }) {
-  return (
-    <div>
-      <dt>{name}</dt>
-      <dd>{children}</dd>
-    </div>
   );
 }
 

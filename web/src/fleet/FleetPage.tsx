@@ -7,6 +7,7 @@ import { visible } from "../format";
 import { t } from "../i18n";
 import { usePolling } from "../live/usePolling";
 import { Act } from "../ui/Act";
+import { DataTable } from "../ui/DataTable";
 import { Status, toneOf } from "../ui/Status";
 import { Age, Command, Empty, Problem, RunId, Tags } from "../ui/texts";
 import { toast } from "../ui/toasts";
@@ -95,77 +96,62 @@ function Toggle({ label, isOn, onChange }: { label: string; isOn: boolean; onCha
 
 function WorkerTable({ workers, onHide }: { workers: readonly Worker[]; onHide: (worker: Worker) => void }) {
   return (
-    <div class="table-frame">
-      <table class="workers stack">
-        <thead>
-          <tr>
-            <th scope="col">{t("workers.column.state")}</th>
-            <th scope="col">{t("workers.column.worker")}</th>
-            <th scope="col">{t("workers.column.current")}</th>
-            <th scope="col" class="num">
-              {t("workers.column.slots")}
-            </th>
-            <th scope="col">{t("workers.column.last")}</th>
-            <th scope="col">{t("workers.column.heartbeat")}</th>
-            <th scope="col">{t("workers.column.tags")}</th>
-            <th scope="col">{t("workers.column.wheels")}</th>
-            <th scope="col">
-              <span class="sr-only">{t("workers.hide")}</span>
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {workers.map((worker) => (
-            <WorkerRow key={worker.worker_id} worker={worker} onHide={() => onHide(worker)} />
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <DataTable
+      name="workers"
+      rows={workers}
+      keyOf={(worker) => worker.worker_id}
+      look={(worker) => `tone-${toneOf(worker.state)} ${worker.hidden ? "is-hidden" : ""}`}
+      columns={[
+        { title: t("workers.column.state"), class: "cell-status", cell: ({ state }) => <Status state={state} /> },
+        { title: t("workers.column.worker"), class: "cell-main", cell: (worker) => <Name worker={worker} /> },
+        { title: t("workers.column.current"), cell: (worker) => <RunLink id={worker.current_run_id} /> },
+        { title: t("workers.column.slots"), class: "num", cell: ({ slots }) => slots ?? <span class="dim">–</span> },
+        {
+          title: t("workers.column.last"),
+          cell: (worker) => (
+            <span class="last-run">
+              {worker.last_run_status && <Status state={worker.last_run_status} />}
+              <RunLink id={worker.last_run_id} />
+            </span>
+          ),
+        },
+        { title: t("workers.column.heartbeat"), cell: (worker) => <Age at={worker.last_heartbeat_at} /> },
+        { title: t("workers.column.tags"), cell: (worker) => <Tags tags={worker.tags} /> },
+        { title: t("workers.column.wheels"), cell: (worker) => <Wheels sync={worker.wheel_sync} /> },
+        {
+          title: t("workers.hide"),
+          isSilent: true,
+          class: "cell-actions",
+          cell: (worker) => (
+            <Act
+              kind="icon"
+              icon={worker.hidden ? "eye" : "hide"}
+              label={t(worker.hidden ? "workers.show.label" : "workers.hide.label", {
+                worker: visible(worker.worker_id),
+              })}
+              onClick={() => onHide(worker)}
+            />
+          ),
+        },
+      ]}
+    />
   );
 }
 
-function WorkerRow({ worker, onHide }: { worker: Worker; onHide: () => void }) {
-  const name = visible(worker.worker_id);
+/** With where and as what it runs; an older worker does not report that. */
+function Name({ worker }: { worker: Worker }) {
+  const { host, version, python } = worker.figures ?? {};
   return (
-    <tr class={`row tone-${toneOf(worker.state)} ${worker.hidden ? "is-hidden" : ""}`}>
-      <td class="cell-status">
-        <Status state={worker.state} />
-      </td>
-      <td class="cell-main">
-        <bdi class="strong">{name}</bdi>
-        {worker.hidden && <span class="tag">{t("workers.isHidden")}</span>}
-        {isLost(worker) && <span class="row-error">{t("workers.lost")}</span>}
-      </td>
-      <td data-label={t("workers.column.current")}>
-        <RunLink id={worker.current_run_id} />
-      </td>
-      <td class="num" data-label={t("workers.column.slots")}>
-        {worker.slots ?? <span class="dim">–</span>}
-      </td>
-      <td data-label={t("workers.column.last")}>
-        <span class="last-run">
-          {worker.last_run_status && <Status state={worker.last_run_status} />}
-          <RunLink id={worker.last_run_id} />
+    <>
+      <bdi class="strong">{visible(worker.worker_id)}</bdi>
+      {worker.hidden && <span class="tag">{t("workers.isHidden")}</span>}
+      {version && (
+        <span class="row-reason">
+          {visible(`${host ? `${host} · ` : ""}pyoco-server ${version} · Python ${python}`)}
         </span>
-      </td>
-      <td data-label={t("workers.column.heartbeat")}>
-        <Age at={worker.last_heartbeat_at} />
-      </td>
-      <td data-label={t("workers.column.tags")}>
-        <Tags tags={worker.tags} />
-      </td>
-      <td data-label={t("workers.column.wheels")}>
-        <Wheels sync={worker.wheel_sync} />
-      </td>
-      <td class="cell-actions">
-        <Act
-          kind="icon"
-          icon={worker.hidden ? "eye" : "hide"}
-          label={t(worker.hidden ? "workers.show.label" : "workers.hide.label", { worker: name })}
-          onClick={onHide}
-        />
-      </td>
-    </tr>
+      )}
+      {isLost(worker) && <span class="row-error">{t("workers.lost")}</span>}
+    </>
   );
 }
 

@@ -8,6 +8,7 @@ import { t } from "../i18n";
 import { usePolling } from "../live/usePolling";
 import { pauses } from "../runs/tries";
 import { Act } from "../ui/Act";
+import { Fact } from "../ui/DataTable";
 import { PauseDialog, PauseFacts, ResumeDialog } from "../ui/Pausing";
 import { Status } from "../ui/Status";
 import { Age, Empty, Plain, Problem, Tags } from "../ui/texts";
@@ -132,50 +133,25 @@ function Facts({ flow }: { flow: FlowDetails }) {
   const seconds = (value: number | null) => (value === null ? <span class="dim">–</span> : duration(value));
   return (
     <dl class="facts" aria-label={t("run.facts")}>
-      <div>
-        <dt>{t("flows.column.success")}</dt>
-        <dd class="strong">
-          <Rate rate={flow.success_rate} />
-        </dd>
-      </div>
-      <div>
-        <dt>p50</dt>
-        <dd>{seconds(flow.p50_sec)}</dd>
-      </div>
-      <div>
-        <dt>p95</dt>
-        <dd>{seconds(flow.p95_sec)}</dd>
-      </div>
-      <div>
-        <dt>{t("runs.column.tags")}</dt>
-        <dd>
-          <Tags tags={flow.tags} />
-        </dd>
-      </div>
-      <div>
-        <dt>{t("flows.column.workers")}</dt>
-        <dd>
-          {flow.workers.length === 0 ? (
-            <span class="dim">{t("flows.unreported")}</span>
-          ) : (
-            <a href={link(["queues"])}>{flow.workers.map(visible).join(", ")}</a>
-          )}
-        </dd>
-      </div>
-      {flow.wheel_version !== null && (
-        <div>
-          <dt>{t("flows.column.wheel")}</dt>
-          <dd>{visible(flow.wheel_version)}</dd>
-        </div>
-      )}
+      <Fact name={t("flows.column.success")} class="strong">
+        <Rate rate={flow.success_rate} />
+      </Fact>
+      <Fact name="p50">{seconds(flow.p50_sec)}</Fact>
+      <Fact name="p95">{seconds(flow.p95_sec)}</Fact>
+      <Fact name={t("runs.column.tags")}>
+        <Tags tags={flow.tags} />
+      </Fact>
+      <Fact name={t("flows.column.workers")}>
+        {flow.workers.length === 0 ? (
+          <span class="dim">{t("flows.unreported")}</span>
+        ) : (
+          <a href={link(["queues"])}>{flow.workers.map(visible).join(", ")}</a>
+        )}
+      </Fact>
+      {flow.wheel_version !== null && <Fact name={t("flows.column.wheel")}>{visible(flow.wheel_version)}</Fact>}
       <Links title={t("flow.schedules")} section="schedules" names={flow.schedules} />
       <Links title={t("flow.limits")} section="limits" names={flow.limits} />
-      {flow.owner && (
-        <div>
-          <dt>{t("flow.owner")}</dt>
-          <dd>{visible(flow.owner)}</dd>
-        </div>
-      )}
+      {flow.owner && <Fact name={t("flow.owner")}>{visible(flow.owner)}</Fact>}
     </dl>
   );
 }
@@ -183,16 +159,13 @@ function Facts({ flow }: { flow: FlowDetails }) {
 function Links({ title, section, names }: { title: string; section: string; names: readonly string[] }) {
   if (names.length === 0) return null;
   return (
-    <div>
-      <dt>{title}</dt>
-      <dd>
-        {names.map((name) => (
-          <a key={name} href={link([section, name])}>
-            {visible(name)}
-          </a>
-        ))}
-      </dd>
-    </div>
+    <Fact name={title}>
+      {names.map((name) => (
+        <a key={name} href={link([section, name])}>
+          {visible(name)}
+        </a>
+      ))}
+    </Fact>
   );
 }
 

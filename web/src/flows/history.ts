@@ -1,6 +1,6 @@
 /** The tasks of the last runs of a flow, as a grid. */
 import { useEffect, useState } from "preact/hooks";
-import { get, type Run, type RunSummary, type TaskState } from "../api/client";
+import { get, type Run, type RunSummary, type Schemas, type TaskState } from "../api/client";
 
 /** More cells than these are no easier to read, and make the page slow. */
 const CELLS = 1000;
@@ -43,22 +43,41 @@ function ordered(run: Told | undefined): string[] {
 const known = new Map<string, { at: number; run: Run }>();
 const KEPT = 400;
 
-/** The runs themselves: each is read once, and again when it has changed. */
+/** So few are read one by one: whole runs are large. */
+const FEW = 3;
+
+function isNew({ run_id, updated_at }: RunSummary): boolean {
+  return (known.get(run_id)?.at ?? 0) < updated_at;
+}
+
+async function readAll(rows: readonly RunSummary[], signal: AbortSignal): Promise<void> {
+  // With `updated_after` the answer is a page; without it, a bare array.
+  const query = { flow: rows[0]!.flow_name, limit: rows.length, include: ["full" as const], updated_after: 0 };
+  const page = (await get("/runs", { query, signal })) as Schemas["RunPage"];
+  for (const run of page.items as unknown as Run[]) known.set(run.run_id, { at: run.updated_at, run });
+}
+
+async function read(rows: readonly RunSummary[], signal: AbortSignal): Promise<void> {
+  if (rows.filter(isNew).length > FEW) await readAll(rows, signal);
+  const reads = rows.filter(isNew).map(async ({ run_id, updated_at }) => {
+    known.set(run_id, { at: updated_at, run: await get("/runs/{run_id}", { path: { run_id }, signal }) });
+  });
+  await Promise.allSettled(reads); // one that is gone has no column
+}
+
+/** The runs of a flow themselves: in one request, and again those that have changed. */
 export function useRuns(rows: readonly RunSummary[]): ReadonlyMap<string, Run> {
   const [, redraw] = useState(0);
   const key = rows.map((row) => `${row.run_id} ${row.updated_at}`).join();
   useEffect(() => {
     const reading = new AbortController();
     const { signal } = reading;
-    const wanted = rows.filter((row) => known.get(row.run_id)?.at !== row.updated_at);
-    const reads = wanted.map(async ({ run_id, updated_at }) => {
-      known.set(run_id, { at: updated_at, run: await get("/runs/{run_id}", { path: { run_id }, signal }) });
-    });
-    // One that is gone has no column; an outage shows in the pill, and the next change reads again.
-    void Promise.allSettled(reads).then(() => {
+    const done = () => {
       for (const old of [...known.keys()].slice(0, Math.max(0, known.size - KEPT))) known.delete(old);
       if (!signal.aborted) redraw((n) => n + 1);
-    });
+    };
+    // An outage shows in the pill, and the next change reads again.
+    read(rows, signal).then(done, () => undefined);
     return () => reading.abort();
   }, [key]);
   return new Map(rows.flatMap(({ run_id }) => (known.has(run_id) ? [[run_id, known.get(run_id)!.run]] : [])));

@@ -1,10 +1,11 @@
 /** Texts in the languages of the page. Both files have the same keys; a test checks that. */
 
-import keys from "virtual:texts/keys";
-import { effect, signal } from "@preact/signals";
+import prints, { seed } from "virtual:texts/keys";
 import { remember, remembered } from "../app/preferences";
 import { type Language, settings } from "../app/settings";
+import { effect, signal } from "../app/signals";
 import type en from "./en.json";
+import { fingerprint } from "./fingerprint";
 
 export type Key = keyof typeof en;
 
@@ -15,10 +16,10 @@ export const LANGUAGES: Record<Language, { name: string; load: () => Promise<{ d
 
 /** Of the languages that were needed so far, in the order of the build. */
 const texts: Partial<Record<Language, string[]>> = {};
-const places = new Map(keys.map((key, at) => [key, at]));
+const places = new Map(prints.map((print, at) => [print, at]));
 
 export function hasText(key: string): key is Key {
-  return places.has(key as Key);
+  return places.has(fingerprint(key, seed));
 }
 
 export async function loadTexts(wanted: Language): Promise<void> {
@@ -45,7 +46,7 @@ effect(() => {
 
 /** The text of a key; `{name}` in it is replaced. Where the key is written out, the build has put its place there. */
 export function t(key: Key, values: Record<string, string | number> = {}): string {
-  const at = typeof key === "number" ? key : places.get(key)!;
+  const at = typeof key === "number" ? key : places.get(fingerprint(key, seed))!;
   return fill(texts[language.value]![at]!, values);
 }
 

@@ -177,7 +177,7 @@ function Ask({
     <ConfirmDialog
       title={t(`letters.${verb}.title`)}
       lead={t(`letters.${verb}.lead`, { flow: visible(letter.flow_name ?? t("letters.unreadable")) })}
-      verb={t(`letters.${verb}`)}
+      verb={t(`letters.${verb}.do`)}
       isHarmless={verb === "redrive"}
       onConfirm={carryOut}
       onClose={onClose}
@@ -220,10 +220,10 @@ export function LetterPage({ id }: { id: string }) {
         <span class="tag">{t(`letters.reason.${letter.reason}`)}</span>
         <div class="actions">
           <Act icon="again" kind="primary" disabled={!canRedrive(letter)} onClick={() => setVerb("redrive")}>
-            {t("letters.redrive")}
+            {t("letters.redrive.do")}
           </Act>
           <Act icon="trash" kind="danger" onClick={() => setVerb("discard")}>
-            {t("letters.discard")}
+            {t("letters.discard.do")}
           </Act>
         </div>
       </header>

@@ -8,6 +8,7 @@ import { usePages } from "../live/usePages";
 import { usePolling } from "../live/usePolling";
 import { Act } from "../ui/Act";
 import { ConfirmDialog } from "../ui/ConfirmDialog";
+import { Fact } from "../ui/DataTable";
 import { More } from "../ui/lists";
 import { Age, Empty, Plain, Problem } from "../ui/texts";
 import { toast } from "../ui/toasts";
@@ -89,45 +90,26 @@ function Facts({ limit }: { limit: Limit }) {
   const n = (value: number) => count(value, language.value);
   return (
     <dl class="facts" aria-label={t("run.facts")}>
-      <div>
-        <dt>{t("limits.column.holders")}</dt>
-        <dd class="strong">{n(limit.holders)}</dd>
-      </div>
-      <div>
-        <dt>{t("limits.column.waiting")}</dt>
-        <dd class="strong">{n(limit.waiting)}</dd>
-      </div>
-      <div>
-        <dt>{t("limits.column.admitted")}</dt>
-        <dd>{n(limit.admitted)}</dd>
-      </div>
-      <div>
-        <dt>{t("limits.column.match")}</dt>
-        <dd>
-          <Concerns limit={limit} />
-        </dd>
-      </div>
-      <div>
-        <dt>{t("limits.column.allows")}</dt>
-        <dd>
-          <Allows limit={limit} />
-        </dd>
-      </div>
-      <div>
-        <dt>{t("limits.column.onFull")}</dt>
-        <dd>
-          {t(`limit.onFull.${limit.on_full}`)}
-          {limit.max_waiting !== null && (
-            <span class="dim">{t("limit.maxWaiting.of", { n: n(limit.max_waiting) })}</span>
-          )}
-        </dd>
-      </div>
-      <div>
-        <dt>{t("flow.changed")}</dt>
-        <dd>
-          <Age at={limit.updated_at} />
-        </dd>
-      </div>
+      <Fact name={t("limits.column.holders")} class="strong">
+        {n(limit.holders)}
+      </Fact>
+      <Fact name={t("limits.column.waiting")} class="strong">
+        {n(limit.waiting)}
+      </Fact>
+      <Fact name={t("limits.column.admitted")}>{n(limit.admitted)}</Fact>
+      <Fact name={t("limits.column.match")}>
+        <Concerns limit={limit} />
+      </Fact>
+      <Fact name={t("limits.column.allows")}>
+        <Allows limit={limit} />
+      </Fact>
+      <Fact name={t("limits.column.onFull")}>
+        {t(`limit.onFull.${limit.on_full}`)}
+        {limit.max_waiting !== null && <span class="dim">{t("limit.maxWaiting.of", { n: n(limit.max_waiting) })}</span>}
+      </Fact>
+      <Fact name={t("flow.changed")}>
+        <Age at={limit.updated_at} />
+      </Fact>
     </dl>
   );
 }

@@ -1,5 +1,5 @@
 /** How old what the page shows is: every stream and every repeated reading reports when the server last confirmed it. */
-import { signal } from "@preact/signals";
+import { signal } from "../app/signals";
 
 interface Source {
   /** When it was last confirmed; before the first time, when it began. */

@@ -7,16 +7,19 @@ import { Glyph } from "../ui/icons";
 import { JsonValue } from "../ui/JsonValue";
 import { Status } from "../ui/Status";
 import { Moment, Plain, Took } from "../ui/texts";
-import { problemOf, shownTab, TABS } from "./detail";
+import { ArtifactsPart } from "./ArtifactsPart";
+import { problemOf, shownTab, tabsOf } from "./detail";
 import { ErrorPart } from "./ErrorPart";
 import { LogView } from "./LogView";
 import { ofTask } from "./logs";
 import { isEnded } from "./useRun";
 
-/** Log, input, output and error of a task, or of the whole run. */
+/** Log, input, output, artifacts and error of a task, or of the whole run. */
 export function DetailPane({ run, task, lines }: { run: Run; task: string | null; lines: readonly LogLine[] }) {
   const problem = problemOf(run, task);
-  const tab = shownTab(place.value.query.tab, problem !== null);
+  const artifacts = (run.artifacts ?? []).filter((one) => task === null || one.task === task);
+  const tabs = tabsOf(problem !== null, artifacts.length > 0);
+  const tab = shownTab(place.value.query.tab, tabs);
   const name = task === null ? t("run.whole") : visible(task);
   return (
     <section class="panel task" aria-label={name}>
@@ -25,7 +28,7 @@ export function DetailPane({ run, task, lines }: { run: Run; task: string | null
         {task !== null && <TaskFacts run={run} task={task} />}
       </header>
       <div class="tabs detail-tabs" role="group" aria-label={t("run.detail")}>
-        {TABS.filter((one) => one !== "error" || problem).map((one) => (
+        {tabs.map((one) => (
           <button
             key={one}
             type="button"
@@ -34,6 +37,7 @@ export function DetailPane({ run, task, lines }: { run: Run; task: string | null
             onClick={() => refine({ ...place.value.query, tab: one })}
           >
             {t(`run.tab.${one}`)}
+            {one === "artifacts" && <span class="count"> {artifacts.length}</span>}
           </button>
         ))}
       </div>
@@ -48,6 +52,7 @@ export function DetailPane({ run, task, lines }: { run: Run; task: string | null
       {tab === "error" && problem && <ErrorPart problem={problem} run={run} />}
       {tab === "input" && <Input run={run} task={task} />}
       {tab === "output" && <Output run={run} task={task} />}
+      {tab === "artifacts" && <ArtifactsPart run={run} artifacts={artifacts} />}
     </section>
   );
 }
@@ -68,7 +73,16 @@ function TaskFacts({ run, task }: { run: Run; task: string }) {
         class="icon-button"
         aria-label={t("task.close")}
         title={t("task.close")}
-        onClick={() => refine({ ...place.value.query, task: undefined, tab: undefined, line: undefined, whole: "1" })}
+        onClick={() =>
+          refine({
+            ...place.value.query,
+            task: undefined,
+            tab: undefined,
+            line: undefined,
+            artifact: undefined,
+            whole: "1",
+          })
+        }
       >
         <Glyph name="close" />
       </button>

@@ -9,7 +9,7 @@ import { Glyph } from "../ui/icons";
 import { save } from "../ui/save";
 import { CopyButton } from "../ui/texts";
 import { pieces } from "./ansi";
-import { asText, behindGaps, isCut, KINDS, type Kind, marked, placeOf, SHOWN, sought } from "./logs";
+import { asText, behindGaps, fieldsOf, isCut, KINDS, type Kind, levelOf, marked, placeOf, SHOWN, sought } from "./logs";
 
 export function LogView({
   lines,
@@ -166,6 +166,7 @@ function Line({
   isWanted: boolean;
 }) {
   const { path, query } = place.value;
+  const level = levelOf(line);
   return (
     <div class={`log-line ${line.stream === "stderr" ? "is-stderr" : ""} ${isWanted ? "is-wanted" : ""}`}>
       <a
@@ -177,9 +178,16 @@ function Line({
       </a>
       <span class="log-time">{clockTime(line.ts)}</span>
       {withTask && <span class="log-task">{visible(line.task ?? "–")}</span>}
+      {level && <span class={`log-level tone-text tone-${level.tone}`}>{visible(level.level)}</span>}
       <span class="log-text">
         {pieces(line.text.replace(/\n$/, "")).map((piece, at) => (
           <Piece key={at} style={piece.style} text={visible(piece.text)} sought={text} />
+        ))}
+        {fieldsOf(line).map((field) => (
+          <Fragment key={field}>
+            {" "}
+            <Piece style="dim" text={visible(field)} sought={text} />
+          </Fragment>
         ))}
       </span>
     </div>

@@ -61,7 +61,7 @@ export function QueryBar({ filters, names }: { filters: RunFilters; names: Names
           options={completions(text, names).map((completion) => ({
             key: completion.word,
             text: visible(completion.word),
-            hint: completion.isKey ? t(`query.${completion.word.replace(/[-:]/g, "") as "flow"}`) : undefined,
+            hint: completion.isKey ? t(`query.${completion.word.replace(/[-:.]/g, "") as "flow"}`) : undefined,
             completion,
           }))}
           onInput={setText}

@@ -11,9 +11,10 @@ import { language, t } from "../i18n";
 import { Act } from "../ui/Act";
 import { Deadline } from "../ui/Deadline";
 import { Glyph, type IconName } from "../ui/icons";
+import { Advance } from "../ui/lists";
 import { Menu } from "../ui/Menu";
 import { Panes } from "../ui/Panes";
-import { Status } from "../ui/Status";
+import { Status, toneOf } from "../ui/Status";
 import { copy, Empty, Moment, Plain, Problem, RunId } from "../ui/texts";
 import { CancelDialog } from "./CancelDialog";
 import { ComparePage } from "./ComparePage";
@@ -53,7 +54,7 @@ function OneRun({ id }: { id: string }) {
 
   const task = shownTask(run, place.value.query);
   const select = (name: string) => {
-    const { tab: _tab, line: _line, whole: _whole, ...rest } = place.value.query;
+    const { tab: _tab, line: _line, artifact: _artifact, whole: _whole, ...rest } = place.value.query;
     refine(name === task ? { ...rest, task: undefined, whole: "1" } : { ...rest, task: name });
   };
   return (
@@ -63,6 +64,11 @@ function OneRun({ id }: { id: string }) {
       <Notices run={run} />
       <DiagnosisNotice run={run} />
       <RunFacts run={run} />
+      {run.progress && run.status !== "COMPLETED" && (
+        <div class={`advance tone-${toneOf(run.status)}`}>
+          <Advance progress={run.progress} />
+        </div>
+      )}
       <TriesPanel tries={shownTries(run)} most={run.retry?.max_attempts ?? 1} />
       <Warnings run={run} />
       <Panes name="run">

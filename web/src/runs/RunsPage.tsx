@@ -1,16 +1,16 @@
-import { useComputed } from "@preact/signals";
 import { useState } from "preact/hooks";
 import type { RunSummary } from "../api/client";
 import { now } from "../app/clock";
 import { client, worker } from "../app/commands";
 import { link, place } from "../app/router";
+import { useComputed } from "../app/signals";
 import { duration, shortId, visible } from "../format";
 import { t } from "../i18n";
 import { Chunks } from "../ui/Chunks";
 import { Deadline } from "../ui/Deadline";
 import { Glyph } from "../ui/icons";
 import { ListPage, StatusChips } from "../ui/ListPage";
-import { Progress } from "../ui/lists";
+import { Advance, Progress } from "../ui/lists";
 import { Status, toneOf } from "../ui/Status";
 import { Age, Command, Empty, RunId, Tags, Took } from "../ui/texts";
 import { isMore, LIVE_ROWS } from "./list";
@@ -169,6 +169,11 @@ function RunRow({ run, usual, selection }: { run: RunSummary; usual: number | un
         )}
         {run.error && <span class="row-error">{visible(run.error)}</span>}
         <Starts run={run} />
+        {run.progress && (
+          <span class="row-reason progress">
+            <Advance progress={run.progress} />
+          </span>
+        )}
       </td>
       <td class="cell-tasks">
         <Progress

@@ -9,7 +9,7 @@ import { queryOf, type RunFilters } from "./query";
 import { idsOf, matching, type Selecting } from "./selection";
 import type { Counts } from "./useRunList";
 
-const BulkDialog = onDemand(async () => (await import("../bulk/pages")).BulkDialog);
+const BulkDialog = onDemand("BulkDialog");
 
 const ACTIONS = [
   { action: "cancel", icon: "stop" },

@@ -2,7 +2,8 @@ import { useState } from "preact/hooks";
 import { post } from "../api/client";
 import { go } from "../app/router";
 import { t } from "../i18n";
-import { Dialog } from "../ui/Dialog";
+import { FormDialog } from "../ui/FormDialog";
+import { AreaField, TextField } from "../ui/fields";
 import { Problem } from "../ui/texts";
 import { toast } from "../ui/toasts";
 import { useIdempotencyKey, useSending } from "../ui/useSending";
@@ -43,51 +44,24 @@ export function SubmitDialog({ like, onClose }: { like?: Submission; onClose: ()
   }
 
   return (
-    <Dialog title={like ? t("submit.again") : t("submit.title")} onClose={onClose}>
-      <form
-        class="form"
-        onSubmit={(event) => {
-          event.preventDefault();
-          send(submit);
-        }}
-      >
-        <label>
-          <span>{t("submit.flow")}</span>
-          <input required maxLength={200} value={flow} autoFocus onInput={(e) => setFlow(e.currentTarget.value)} />
-        </label>
-        <label>
-          <span>{t("submit.params")}</span>
-          <textarea
-            rows={8}
-            class="mono"
-            spellcheck={false}
-            value={params}
-            onInput={(e) => setParams(e.currentTarget.value)}
-          />
-        </label>
-        <label>
-          <span>{t("submit.tag")}</span>
-          <input
-            value={tag}
-            pattern="[A-Za-z0-9_\-]{1,64}"
-            placeholder={t("submit.tag.hint")}
-            onInput={(e) => setTag(e.currentTarget.value)}
-          />
-        </label>
-        <label>
-          <span>{t("submit.tags")}</span>
-          <input value={tags} onInput={(e) => setTags(e.currentTarget.value)} />
-        </label>
-        {error && <Problem error={error} />}
-        <footer>
-          <button type="button" class="button" onClick={onClose}>
-            {t("action.dismiss")}
-          </button>
-          <button type="submit" class="button primary" disabled={isBusy}>
-            {t("submit.do")}
-          </button>
-        </footer>
-      </form>
-    </Dialog>
+    <FormDialog
+      title={like ? t("submit.again") : t("submit.title")}
+      verb={t("submit.do")}
+      isBusy={isBusy}
+      onSubmit={() => send(submit)}
+      onClose={onClose}
+    >
+      <TextField label={t("submit.flow")} value={flow} onChange={setFlow} required maxLength={200} autoFocus />
+      <AreaField label={t("submit.params")} value={params} onChange={setParams} rows={8} />
+      <TextField
+        label={t("submit.tag")}
+        value={tag}
+        onChange={setTag}
+        pattern="[A-Za-z0-9_\-]{1,64}"
+        placeholder={t("submit.tag.hint")}
+      />
+      <TextField label={t("submit.tags")} value={tags} onChange={setTags} />
+      {error && <Problem error={error} />}
+    </FormDialog>
   );
 }

@@ -4,7 +4,7 @@ import type { Run } from "../api/client";
 /** In an address: compare with the newest run that completed. */
 export const LATEST = "latest";
 
-export const TABS = ["log", "input", "output", "error"] as const;
+export const TABS = ["log", "input", "output", "artifacts", "error"] as const;
 export type Tab = (typeof TABS)[number];
 
 export interface Problem {
@@ -35,10 +35,14 @@ export function problemOf(run: Failed, task: string | null): Problem | null {
   return text ? { text, traceback: run.failure?.traceback ?? null } : null;
 }
 
+/** Errors and artifacts have a tab only where there are some. */
+export function tabsOf(hasProblem: boolean, hasArtifacts: boolean): Tab[] {
+  return TABS.filter((one) => (one !== "error" || hasProblem) && (one !== "artifacts" || hasArtifacts));
+}
+
 /** The tab that is chosen; where something failed, the error. */
-export function shownTab(wanted: string | undefined, hasProblem: boolean): Tab {
-  const tab = TABS.find((one) => one === wanted && (one !== "error" || hasProblem));
-  return tab ?? (hasProblem ? "error" : "log");
+export function shownTab(wanted: string | undefined, tabs: readonly Tab[]): Tab {
+  return tabs.find((one) => one === wanted) ?? (tabs.includes("error") ? "error" : "log");
 }
 
 /** The tasks that a filter leaves. */

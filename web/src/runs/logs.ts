@@ -44,8 +44,19 @@ export function isCut(line: LogLine): boolean {
   return (line.cut_bytes ?? 0) > 0;
 }
 
+/** What a task has logged beside the text: `rows=3`, `source="a.csv"`. */
+export function fieldsOf({ fields = {} }: Pick<LogLine, "fields">): string[] {
+  return Object.entries(fields).map(([name, value]) => `${name}=${JSON.stringify(value)}`);
+}
+
+/** The line with its fields. */
+function wholeText(line: LogLine): string {
+  const fields = fieldsOf(line);
+  return fields.length === 0 ? line.text : `${[line.text.replace(/\n$/, ""), ...fields].join(" ")}\n`;
+}
+
 export function asText(lines: readonly LogLine[], gaps: ReadonlySet<LogLine>): string {
-  return lines.map((line) => (gaps.has(line) ? `…\n${line.text}` : line.text)).join("");
+  return lines.map((line) => (gaps.has(line) ? "…\n" : "") + wholeText(line)).join("");
 }
 
 /** Names a line in an address. */
@@ -58,19 +69,27 @@ export type Kind = (typeof KINDS)[number];
 
 const ERRORS = /\b(?:ERROR|CRITICAL|FATAL)\b/;
 const WARNINGS = /\b(?:WARN|WARNING|ERROR|CRITICAL|FATAL)\b/;
-/** A level stands at the beginning of a line, behind a time and a name. */
+/** In a printed line the level stands at the beginning, behind a time and a name. */
 const LEVEL_WITHIN = 120;
 
 function isOf(kind: Kind, line: LogLine): boolean {
   if (kind === "all") return true;
   if (kind === "stderr") return line.stream === "stderr";
-  return (kind === "errors" ? ERRORS : WARNINGS).test(line.text.slice(0, LEVEL_WITHIN));
+  const level = line.level?.toUpperCase() ?? line.text.slice(0, LEVEL_WITHIN);
+  return (kind === "errors" ? ERRORS : WARNINGS).test(level);
+}
+
+const TONES: Record<string, string> = { critical: "bad", error: "bad", warning: "warn" };
+
+/** Null: a level that is not worth a word, or none. */
+export function levelOf({ level }: Pick<LogLine, "level">): { level: string; tone: string } | null {
+  return level === undefined || level === "info" ? null : { level, tone: TONES[level] ?? "quiet" };
 }
 
 /** Lines of a kind with a text in them. Where lines were cut it shows either way. */
 export function sought(lines: readonly LogLine[], text: string, kind: Kind): LogLine[] {
   const wanted = text.toLowerCase();
-  return lines.filter((line) => isCut(line) || (isOf(kind, line) && line.text.toLowerCase().includes(wanted)));
+  return lines.filter((line) => isCut(line) || (isOf(kind, line) && wholeText(line).toLowerCase().includes(wanted)));
 }
 
 /** The text in pieces; every second one is what is sought. */

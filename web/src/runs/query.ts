@@ -18,9 +18,12 @@ export interface RunFilters {
   q?: string | undefined;
 }
 
+/** One of the params, by its path: `param.customer.id`. */
+export type ParamKey = `param.${string}`;
+
 export interface Term {
   /** Null: anywhere. */
-  key: QueryKey | null;
+  key: QueryKey | ParamKey | null;
   value: string;
   isNot: boolean;
 }
@@ -58,6 +61,15 @@ export function statusOf(text: string | undefined): RunStatus | undefined {
   return STATUSES.find((status) => status === text?.toUpperCase());
 }
 
+function isParam(key: string | null): key is ParamKey {
+  return /^param\.[^.]/.test(key ?? "");
+}
+
+/** Whether whole runs are needed to know what matches. */
+export function asksParams({ q }: RunFilters): boolean {
+  return q !== undefined && restOf(q).some(({ key }) => isParam(key));
+}
+
 function isMeant({ key, value }: Term): boolean {
   if (value === "") return false;
   if (key === "status") return statusOf(value) !== undefined;
@@ -67,8 +79,9 @@ function isMeant({ key, value }: Term): boolean {
 function termsIn(text: string): { term: Term; whole: string; isKnown: boolean }[] {
   const found = [...text.matchAll(TERM)].filter(([whole]) => whole !== "");
   return found.map(([whole, minus, key = "", quoted, plain]) => {
-    const isKnown = key === "" || isKey(key.toLowerCase());
-    const term = { key: key === "" ? null : (key.toLowerCase() as QueryKey), value: quoted ?? plain ?? "" };
+    const isKnown = key === "" || isKey(key.toLowerCase()) || isParam(key);
+    const name = isParam(key) ? key : (key.toLowerCase() as QueryKey);
+    const term = { key: key === "" ? null : name, value: quoted ?? plain ?? "" };
     return { term: { ...term, isNot: minus === "-" }, whole, isKnown };
   });
 }
@@ -145,8 +158,23 @@ function tagsOf(run: RunSummary): string[] {
   return [run.tag ?? "", ...(run.tags ?? [])];
 }
 
+/** A run in the list; its params only where they are asked for. */
+export type ListedRun = RunSummary & { params?: unknown };
+
+function paramOf(run: ListedRun, path: string): unknown {
+  const inside = (known: unknown, name: string) =>
+    typeof known === "object" && known !== null && Object.hasOwn(known, name)
+      ? (known as Record<string, unknown>)[name]
+      : undefined;
+  return path.split(".").reduce(inside, run.params);
+}
+
 /** Names are meant as a whole, texts in part. */
-function has(run: RunSummary, { key, value }: Term): boolean {
+function has(run: ListedRun, { key, value }: Term): boolean {
+  if (isParam(key)) {
+    const found = paramOf(run, key.slice("param.".length));
+    return found !== undefined && (typeof found === "string" ? found : JSON.stringify(found)) === value;
+  }
   const within = (text: string | null) => (text ?? "").toLowerCase().includes(value.toLowerCase());
   if (key === "flow") return run.flow_name === value;
   if (key === "status") return run.status === statusOf(value);
@@ -158,7 +186,7 @@ function has(run: RunSummary, { key, value }: Term): boolean {
 }
 
 /** `filters`: with times as the server takes them. */
-export function matches(run: RunSummary, filters: RunFilters): boolean {
+export function matches(run: ListedRun, filters: RunFilters): boolean {
   return (
     (!filters.status || run.status === filters.status) &&
     (!filters.flow || run.flow_name === filters.flow) &&
@@ -201,9 +229,9 @@ export function completions(text: string, names: Names): Completion[] {
       .filter((one) => isLike(one) && one !== value)
       .map((one) => ({ word: termText({ key: name, value: one, isNot: minus === "-" }), isKey: false }));
   if (key === undefined) {
-    const keys = KEYS.filter((one) => one.startsWith(value.toLowerCase()));
+    const keys = [...KEYS.map((one) => `${one}:`), "param."].filter((one) => one.startsWith(value.toLowerCase()));
     const flows = value === "" ? [] : of("flow", names.flow);
-    return [...keys.map((one) => ({ word: `${minus}${one}:`, isKey: true })), ...flows].slice(0, MOST);
+    return [...keys.map((one) => ({ word: minus + one, isKey: true })), ...flows].slice(0, MOST);
   }
   if (key === "status") return of(key, STATUSES);
   if (key === "since") return of(key, SPANS);

@@ -1,10 +1,10 @@
 import { useEffect, useRef } from "preact/hooks";
-import { get, type RunStatus, type RunSummary, type Schemas } from "../api/client";
+import { get, type Run, type RunStatus, type RunSummary, type Schemas } from "../api/client";
 import { returnedTo } from "../app/router";
 import type { LiveEvent, Read, Subject } from "../live/live";
 import { useLive } from "../live/useLive";
 import { applied, EMPTY, firstPage, LIVE_ROWS, type ListChange, type RunList, released, withPage } from "./list";
-import { matches, queryOf, type RunFilters } from "./query";
+import { asksParams, type ListedRun, matches, queryOf, type RunFilters } from "./query";
 
 export type Counts = Partial<Record<RunStatus, number>>;
 
@@ -26,6 +26,8 @@ const READING_BELOW_PX = 240;
 /** The most that the server returns at once. */
 const MAX_PAGE = 200;
 
+/** How often new runs are searched for params. */
+const PARAMS_MS = 15_000;
 /** So many pages are searched at once for what the server does not know. */
 const SEARCHED_PAGES = 5;
 
@@ -48,9 +50,27 @@ async function served(
   limit: number,
 ): Promise<RunPage> {
   // With `updated_after` the answer is a page; without it, a bare array.
-  const query = { updated_after: 0, ...queryOf(filters), cursor, limit, stale: "ok" as const };
+  const include = asksParams(filters) ? ["full" as const] : [];
+  const query = { updated_after: 0, ...queryOf(filters), cursor, limit, include, stale: "ok" as const };
   const found = (await get("/runs", { query, signal })) as Schemas["RunPage"];
-  return { items: found.items as RunSummary[], next_cursor: found.next_cursor };
+  const items = include.length > 0 ? (found.items as unknown as Run[]).map(listed) : (found.items as RunSummary[]);
+  return { items, next_cursor: found.next_cursor };
+}
+
+/** Without what is large. */
+function listed({ result: _, task_records: __, tasks, ...run }: Run): ListedRun {
+  const states = Object.values(tasks);
+  const tasks_done = states.filter((state) => state === "SUCCEEDED").length;
+  return { ...(run as unknown as ListedRun), tasks_total: states.length, tasks_done };
+}
+
+/** Changes come without params: those of runs that are shown are known, and others are found when the list is read. */
+function sentTo(rows: readonly ListedRun[], data: unknown, filters: RunFilters): ListEvent {
+  const event = data as ListEvent;
+  if (!asksParams(filters)) return event;
+  const known = new Map(rows.map((run) => [run.run_id, run.params]));
+  const items = event.items.filter((run) => known.has(run.run_id));
+  return { ...event, items: items.map((run) => ({ ...run, params: known.get(run.run_id) })) };
 }
 
 async function page(filters: RunFilters, cursor: string | null, signal: AbortSignal, limit = PAGE): Promise<RunPage> {
@@ -68,18 +88,22 @@ async function page(filters: RunFilters, cursor: string | null, signal: AbortSig
 
 function listSubject(filters: RunFilters): Subject<RunListState> {
   return {
+    ...(asksParams(filters) ? { everyMs: PARAMS_MS } : {}),
     read: async ({ signal, state, change, meanwhile }) => {
       const shown = Math.min(MAX_PAGE, Math.max(PAGE, state().list.rows.length));
       const first = await page(filters, null, signal, shown);
       const fresh = firstPage(first.items, first.next_cursor);
-      const list = meanwhile().reduce((known, { data }) => applied(known, data as ListEvent, filters, false), fresh);
+      const list = meanwhile().reduce(
+        (known, { data }) => applied(known, sentTo(known.rows, data, filters), filters, false),
+        fresh,
+      );
       change((known) => ({ ...known, list, isLoaded: true }));
     },
     watch: {
       path: "/runs/watch",
       options: { query: queryOf({ ...filters, status: undefined }) },
       apply: (known, { data }: LiveEvent) => {
-        const event = data as ListEvent;
+        const event = sentTo(known.list.rows, data, filters);
         const hasChanges = event.items.length > 0 || event.removed.length > 0;
         const hold = window.scrollY > READING_BELOW_PX;
         const list = hasChanges ? applied(known.list, event, filters, hold) : known.list;

@@ -1,6 +1,7 @@
 /** Queries under a name, in this browser. */
-import { signal } from "@preact/signals";
+
 import { remember, remembered } from "../app/preferences";
+import { signal } from "../app/signals";
 import { filtersOf, type RunFilters, textOf } from "./query";
 
 export interface View {

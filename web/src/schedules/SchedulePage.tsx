@@ -1,18 +1,20 @@
 import { useState } from "preact/hooks";
-import { ApiError, get, post, type Schedule } from "../api/client";
-import { link } from "../app/router";
+import { ApiError, del, get, post, type Schedule } from "../api/client";
+import { go, link } from "../app/router";
 import { useTitle } from "../app/title";
 import { tickLabel, visible } from "../format";
 import { language, t } from "../i18n";
 import { usePolling } from "../live/usePolling";
 import { Act } from "../ui/Act";
 import { ConfirmDialog } from "../ui/ConfirmDialog";
+import { Fact } from "../ui/DataTable";
 import { Deadline } from "../ui/Deadline";
 import { JsonValue } from "../ui/JsonValue";
 import { Status } from "../ui/Status";
 import { Age, Empty, Plain, Problem, ZonedTime } from "../ui/texts";
 import { toast } from "../ui/toasts";
 import { When } from "./parts";
+import { ScheduleDialog } from "./ScheduleDialog";
 import { aimOf, definitionOf, standing } from "./schedule";
 import { TicksPanel, useTicks } from "./TicksPanel";
 import { interval } from "./when";
@@ -75,6 +77,14 @@ type Verb = "trigger" | "pause" | "resume";
 
 function Head({ schedule, onChanged }: { schedule: Schedule; onChanged: () => Promise<unknown> }) {
   const [asked, setAsked] = useState<Verb | null>(null);
+  const [opened, setOpened] = useState<"edit" | "delete" | null>(null);
+  const close = () => setOpened(null);
+
+  async function remove(): Promise<void> {
+    await del("/schedules/{schedule_id}", { path: { schedule_id: schedule.id } });
+    toast(t("named.deleted"));
+    go(["schedules"]);
+  }
 
   async function act(verb: Verb, reason: string): Promise<void> {
     const body = verb === "pause" && reason ? { body: { reason } } : {};
@@ -93,10 +103,16 @@ function Head({ schedule, onChanged }: { schedule: Schedule; onChanged: () => Pr
         <Status state={standing(schedule)} />
         <div class="actions">
           <Act icon={schedule.paused ? "clock" : "pause"} onClick={() => setAsked(change)}>
-            {t(`schedule.${change}`)}
+            {t(`schedule.${change}.do`)}
           </Act>
           <Act icon="play" onClick={() => setAsked("trigger")}>
-            {t("schedule.trigger")}
+            {t("schedule.trigger.do")}
+          </Act>
+          <Act icon="edit" onClick={() => setOpened("edit")}>
+            {t("limit.edit")}
+          </Act>
+          <Act icon="trash" kind="danger" onClick={() => setOpened("delete")}>
+            {t("wheels.delete.do")}
           </Act>
         </div>
       </header>
@@ -105,10 +121,20 @@ function Head({ schedule, onChanged }: { schedule: Schedule; onChanged: () => Pr
           title={t(`schedule.${asked}.title`)}
           lead={t(`schedule.${asked}.lead`, { target: visible(aimOf(schedule).name) })}
           {...(asked === "pause" ? { reason: t("schedule.pause.reason") } : {})}
-          verb={t(`schedule.${asked}`)}
+          verb={t(`schedule.${asked}.do`)}
           isHarmless
           onConfirm={(reason) => act(asked, reason)}
           onClose={() => setAsked(null)}
+        />
+      )}
+      {opened === "edit" && <ScheduleDialog schedule={schedule} onSaved={onChanged} onClose={close} />}
+      {opened === "delete" && (
+        <ConfirmDialog
+          title={t("named.delete.title", { name: visible(schedule.id) })}
+          lead={t("schedule.delete.lead")}
+          verb={t("wheels.delete.do")}
+          onConfirm={remove}
+          onClose={close}
         />
       )}
     </>
@@ -129,73 +155,41 @@ function Facts({ schedule }: { schedule: Schedule }) {
   const { timezone: zone, pause_after_failures: limit } = schedule;
   return (
     <dl class="facts" aria-label={t("run.facts")}>
-      <div>
-        <dt>{t("schedules.column.next")}</dt>
-        <dd class="strong">
-          {schedule.next_due_at === null ? <span class="dim">–</span> : <Deadline at={schedule.next_due_at} isTime />}
-        </dd>
-      </div>
-      <div>
-        <dt>{t("schedules.column.when")}</dt>
-        <dd class="fact-when">
-          <When schedule={schedule} />
-        </dd>
-      </div>
-      <div>
-        <dt>{t("schedule.target")}</dt>
-        <dd>
-          <Target schedule={schedule} />
-        </dd>
-      </div>
+      <Fact name={t("schedules.column.next")} class="strong">
+        {schedule.next_due_at === null ? <span class="dim">–</span> : <Deadline at={schedule.next_due_at} isTime />}
+      </Fact>
+      <Fact name={t("schedules.column.when")} class="fact-when">
+        <When schedule={schedule} />
+      </Fact>
+      <Fact name={t("schedule.target")}>
+        <Target schedule={schedule} />
+      </Fact>
       {schedule.starts_at !== null && (
-        <div>
-          <dt>{t("schedule.from")}</dt>
-          <dd>
-            <ZonedTime at={schedule.starts_at} zone={zone} />
-          </dd>
-        </div>
+        <Fact name={t("schedule.from")}>
+          <ZonedTime at={schedule.starts_at} zone={zone} />
+        </Fact>
       )}
       {schedule.ends_at !== null && (
-        <div>
-          <dt>{t("schedule.until")}</dt>
-          <dd>
-            <ZonedTime at={schedule.ends_at} zone={zone} />
-          </dd>
-        </div>
+        <Fact name={t("schedule.until")}>
+          <ZonedTime at={schedule.ends_at} zone={zone} />
+        </Fact>
       )}
-      <div>
-        <dt>{t("schedule.overlap")}</dt>
-        <dd>
-          {t(`schedule.overlap.${schedule.overlap}`)}
-          {schedule.waiting > 0 && <span class="tag">{t("schedule.waiting", { n: schedule.waiting })}</span>}
-        </dd>
-      </div>
-      <div>
-        <dt>{t("schedule.catchUp")}</dt>
-        <dd>
-          {t(`schedule.catchUp.${schedule.catch_up}`, {
-            window: interval(schedule.catch_up_window_sec, language.value),
-          })}
-        </dd>
-      </div>
-      {schedule.jitter_sec > 0 && (
-        <div>
-          <dt>{t("schedule.jitter")}</dt>
-          <dd>{tickLabel(schedule.jitter_sec)}</dd>
-        </div>
-      )}
+      <Fact name={t("schedule.overlap")}>
+        {t(`schedule.overlap.${schedule.overlap}`)}
+        {schedule.waiting > 0 && <span class="tag">{t("schedule.waiting", { n: schedule.waiting })}</span>}
+      </Fact>
+      <Fact name={t("schedule.catchUp")}>
+        {t(`schedule.catchUp.${schedule.catch_up}`, {
+          window: interval(schedule.catch_up_window_sec, language.value),
+        })}
+      </Fact>
+      {schedule.jitter_sec > 0 && <Fact name={t("schedule.jitter")}>{tickLabel(schedule.jitter_sec)}</Fact>}
       {limit !== null && (
-        <div>
-          <dt>{t("schedule.failures")}</dt>
-          <dd>{t("schedule.failures.of", { n: schedule.failures, limit })}</dd>
-        </div>
+        <Fact name={t("schedule.failures")}>{t("schedule.failures.of", { n: schedule.failures, limit })}</Fact>
       )}
-      <div>
-        <dt>{t("schedule.changed")}</dt>
-        <dd>
-          <Age at={schedule.updated_at} />
-        </dd>
-      </div>
+      <Fact name={t("schedule.changed")}>
+        <Age at={schedule.updated_at} />
+      </Fact>
     </dl>
   );
 }

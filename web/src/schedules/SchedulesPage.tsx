@@ -1,15 +1,18 @@
+import { useState } from "preact/hooks";
 import { get, type Schedule } from "../api/client";
 import { client } from "../app/commands";
-import { link } from "../app/router";
+import { go, link } from "../app/router";
 import { visible } from "../format";
 import { t } from "../i18n";
 import { usePages } from "../live/usePages";
+import { Act } from "../ui/Act";
 import { Deadline } from "../ui/Deadline";
 import { More } from "../ui/lists";
 import { Status, toneOf } from "../ui/Status";
 import { Age, Command, Empty, Problem, ZonedTime } from "../ui/texts";
 import { DayScale, DayStrip, useDay } from "./DayStrip";
 import { Started, When } from "./parts";
+import { ScheduleDialog } from "./ScheduleDialog";
 import { aimOf, standing } from "./schedule";
 
 const REFRESH_MS = 3000;
@@ -21,10 +24,14 @@ export function SchedulesPage() {
     (schedule) => schedule.id,
     REFRESH_MS,
   );
+  const [isNew, setNew] = useState(false);
   return (
     <>
       <header class="page-head">
         <h1>{t("schedules.title")}</h1>
+        <Act icon="plus" kind="primary" onClick={() => setNew(true)}>
+          {t("schedules.new")}
+        </Act>
       </header>
       <p class="lead">{t("schedules.lead")}</p>
       {error && <Problem error={error} />}
@@ -35,6 +42,9 @@ export function SchedulesPage() {
           <ScheduleTable rows={rows} />
           <More isMore={isMore} shown={rows.length} onMore={more} />
         </>
+      )}
+      {isNew && (
+        <ScheduleDialog schedule={null} onSaved={(id) => go(["schedules", id])} onClose={() => setNew(false)} />
       )}
     </>
   );

@@ -100,3 +100,22 @@ export function Facts({ facts }: { facts: readonly [string, ComponentChildren][]
     </dl>
   );
 }
+
+/** Within a `dl` of the class `facts`. */
+export function Fact({
+  name,
+  children,
+  ...look
+}: {
+  name: string;
+  class?: string;
+  title?: string;
+  children: ComponentChildren;
+}) {
+  return (
+    <div>
+      <dt>{name}</dt>
+      <dd {...look}>{children}</dd>
+    </div>
+  );
+}

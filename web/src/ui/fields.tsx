@@ -58,6 +58,7 @@ export function TextField({
     maxLength?: number;
     pattern?: string;
     placeholder?: string;
+    list?: string;
     class?: string;
   }) {
   return (

@@ -1,6 +1,7 @@
 /** What long lists have in common: counts, filters, progress, and the way to the next page. */
 import { useEffect, useRef, useState } from "preact/hooks";
-import { compact, count } from "../format";
+import type { Schemas } from "../api/client";
+import { compact, count, visible } from "../format";
 import { language, t } from "../i18n";
 
 /** `most`: there may be more than were counted. */
@@ -109,5 +110,20 @@ export function Progress({ done, total, label }: { done: number; total: number; 
         {done}/{total}
       </span>
     </span>
+  );
+}
+
+/** How far the tasks of a run report that it is. */
+export function Advance({ progress: { value, message } }: { progress: Schemas["RunProgress"] }) {
+  return (
+    <>
+      {value !== null && (
+        <>
+          <progress value={value} max={1} aria-label={t("node.progress")} />
+          <span>{Math.floor(value * 100)}%</span>
+        </>
+      )}
+      {message && <span class="advance-text">{visible(message)}</span>}
+    </>
   );
 }

@@ -1,4 +1,4 @@
-import { signal } from "@preact/signals";
+import { signal } from "../app/signals";
 import { t } from "../i18n";
 import { Glyph } from "./icons";
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from pyoco_server.domain.runs.model import RunSnapshot, RunStatus, TaskState
+from pyoco_server.domain.runs.model import RunProgress, RunSnapshot, RunStatus, TaskState
 from pyoco_server.errors import InvalidListQuery
 
 DEFAULT_LIMIT = 50
@@ -67,17 +67,19 @@ class RunSummary(Struct, frozen=True):
     instance_id: str | None = None
     """Of its worker."""
     parent_run_id: str | None = None
+    progress: RunProgress | None = None
+    """Until it has ended."""
 
 
-def _between(after: str, before: str | None) -> Callable[[RunSnapshot], tuple[Any, ...]]:
+def _between(after: str, before: str) -> Callable[[RunSnapshot], tuple[Any, ...]]:
     """The values of a snapshot for the fields of a summary between two others."""
     names = RunSummary.__struct_fields__
-    return attrgetter(*names[names.index(after) + 1 : None if before is None else names.index(before)])
+    return attrgetter(*names[names.index(after) + 1 : names.index(before)])
 
 
 _to_updated_at = _between("run_id", "updated_at")
 _to_tasks = _between("updated_at", "tasks_total")
-_to_the_end = _between("tasks_done", None)
+_to_progress = _between("tasks_done", "progress")
 
 
 def is_beat(snapshot: RunSnapshot) -> bool:
@@ -106,7 +108,8 @@ def summary(snapshot: RunSnapshot, run_id: str, updated_at: float) -> RunSummary
         *_to_tasks(snapshot),
         len(snapshot.tasks),
         list(snapshot.tasks.values()).count(TaskState.SUCCEEDED),
-        *_to_the_end(snapshot),
+        *_to_progress(snapshot),
+        None if snapshot.status.is_terminal else snapshot.progress,
     )
     return RunSummary(*values)
 

@@ -63,6 +63,7 @@ from pyoco_server.http_client.answers.operations import (
     WheelSync,
     WorkerDeleted,
     WorkerPatched,
+    WorkerProgram,
     WorkerRecord,
 )
 from pyoco_server.http_client.answers.runs import (
@@ -186,5 +187,6 @@ __all__ = [
     "WheelSync",
     "WorkerDeleted",
     "WorkerPatched",
+    "WorkerProgram",
     "WorkerRecord",
 ]

@@ -43,9 +43,17 @@ class WheelSync(TypedDict):
     updated_wheels: list[str]
 
 
+class WorkerProgram(TypedDict):
+    host: str
+    python: str
+    started_at: float
+    version: str
+
+
 class WorkerRecord(TypedDict):
     current_run_id: str | None
     features: list[str]
+    figures: WorkerProgram | None
     heartbeat_at: float
     hidden: bool
     instance_id: str

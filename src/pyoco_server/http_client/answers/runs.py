@@ -198,6 +198,7 @@ class RunSummary(TypedDict):
     node_id: str | None
     not_before: float | None
     parent_run_id: str | None
+    progress: RunProgress | None
     run_id: str
     schedule_id: str | None
     start_time: float | None

@@ -7,6 +7,7 @@ import { visible } from "../../format";
 import { t } from "../../i18n";
 import { usePolling } from "../../live/usePolling";
 import { Act } from "../../ui/Act";
+import { Fact } from "../../ui/DataTable";
 import { JsonValue } from "../../ui/JsonValue";
 import { Age, Empty, Moment, Plain, Problem } from "../../ui/texts";
 import { StartDialog } from "../StartDialog";
@@ -85,25 +86,16 @@ export function GraphPage({ id }: { id: string }) {
         </div>
       </header>
       <dl class="facts" aria-label={t("run.facts")}>
-        <div>
-          <dt>{t("graphs.column.registered")}</dt>
-          <dd>
-            <Age at={graph.registered_at} />{" "}
-            <span class="dim wide-only">
-              · <Moment at={graph.registered_at} />
-            </span>
-          </dd>
-        </div>
-        <div>
-          <dt>{t("graphs.column.by")}</dt>
-          <dd>{visible(graph.registered_by)}</dd>
-        </div>
-        <div>
-          <dt>{t("wheels.column.sha")}</dt>
-          <dd class="mono" title={graph.sha256}>
-            {graph.sha256.slice(0, 12)}
-          </dd>
-        </div>
+        <Fact name={t("graphs.column.registered")}>
+          <Age at={graph.registered_at} />{" "}
+          <span class="dim wide-only">
+            · <Moment at={graph.registered_at} />
+          </span>
+        </Fact>
+        <Fact name={t("graphs.column.by")}>{visible(graph.registered_by)}</Fact>
+        <Fact name={t("wheels.column.sha")} class="mono" title={graph.sha256}>
+          {graph.sha256.slice(0, 12)}
+        </Fact>
       </dl>
       <section class="panel" aria-label={t("run.view.graph")}>
         <header class="panel-head with-tools">

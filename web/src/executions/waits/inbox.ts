@@ -1,7 +1,8 @@
 /** What waits for somebody: asked for in one place, shown in the navigation and on its own page. */
-import { signal } from "@preact/signals";
+
 import { useEffect } from "preact/hooks";
 import { get, type Wait } from "../../api/client";
+import { signal } from "../../app/signals";
 import { repeat } from "../../live/repeat";
 
 export interface Inbox {

@@ -1,3 +1,0 @@
-/** Loaded together. */
-export { FlowPage } from "./FlowPage";
-export { FlowsPage } from "./FlowsPage";

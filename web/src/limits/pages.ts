@@ -1,3 +1,0 @@
-/** Loaded together. */
-export { LimitPage } from "./LimitPage";
-export { LimitsPage } from "./LimitsPage";

@@ -1,0 +1,25 @@
+/** All pages but the list of runs, in one file: most of them need parts of nearly all others. */
+export { AboutPage } from "./admin/AboutPage";
+export { AuditPage } from "./admin/AuditPage";
+export { KeysPage } from "./admin/KeysPage";
+export { AlertsPage } from "./alerts/AlertsPage";
+export { SecretsPage } from "./alerts/SecretsPage";
+export { BulkDialog, BulkListPage, BulkPage } from "./bulk/pages";
+export { EventsPage } from "./events/EventsPage";
+export { ExecutionPage } from "./executions/ExecutionPage";
+export { ExecutionsPage } from "./executions/ExecutionsPage";
+export { GraphPage } from "./executions/graphs/GraphPage";
+export { GraphsPage } from "./executions/graphs/GraphsPage";
+export { WaitsPage } from "./executions/waits/WaitsPage";
+export { FleetPage } from "./fleet/FleetPage";
+export { FlowPage } from "./flows/FlowPage";
+export { FlowsPage } from "./flows/FlowsPage";
+export { LetterPage, LettersPage } from "./letters/pages";
+export { LimitPage } from "./limits/LimitPage";
+export { LimitsPage } from "./limits/LimitsPage";
+export { OverviewPage } from "./overview/OverviewPage";
+export { KeysDialog, Palette } from "./palette/Palette";
+export { RunPage } from "./runs/RunPage";
+export { SchedulePage } from "./schedules/SchedulePage";
+export { SchedulesPage } from "./schedules/SchedulesPage";
+export { WheelsPage } from "./wheels/WheelsPage";

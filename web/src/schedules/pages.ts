@@ -1,3 +1,0 @@
-/** Loaded together. */
-export { SchedulePage } from "./SchedulePage";
-export { SchedulesPage } from "./SchedulesPage";
