@@ -14,11 +14,12 @@ import httpx2
 import pytest
 
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.domain.executions.records import run_id_of
 from pyoco_server.wiring import EmbeddedNats
 from support.gateways import GatewayProcess, gateways
 from support.http_executions import Executions, attempts_in, fork_of, graph, task
 from support.installation import FLOWS, TERMINAL, environment
-from support.nats_server import delete_streams_of, jobs_waiting, unique_config
+from support.nats_server import delete_streams_of, jobs_waiting, messages_in, unique_config
 from support.programs import Programs, freeze
 from support.waiting import until
 
@@ -98,6 +99,16 @@ class Client:
         )
         return state
 
+    async def items_ended(self, execution_id: str, node_id: str, wanted: int) -> None:
+        """As long as there is progress, it may take its time."""
+        seen = -1
+
+        async def ended() -> int:
+            return _items_ended(await self.ask("GET", f"/executions/{execution_id}"), node_id)
+
+        while seen < wanted:
+            seen = await until(ended, partial(int.__lt__, seen))
+
     async def runs_of(self, execution_id: str) -> list[dict[str, Any]]:
         """Of every attempt that its log tells of; all of them have ended when this answers."""
         events = await self.ask("GET", f"/executions/{execution_id}/events")
@@ -110,6 +121,11 @@ class Client:
             await until(partial(self.ask, "GET", f"/runs/{run_id}"), lambda run: run["status"] in TERMINAL)
             for run_id in run_ids
         ]
+
+
+def _items_ended(state: dict[str, Any], node_id: str) -> int:
+    items = state["nodes"][node_id].get("items") or {}
+    return int(items.get("succeeded", 0) + items.get("failed", 0))
 
 
 async def test_no_execution_is_lost_while_gateways_are_killed(
@@ -144,6 +160,37 @@ async def test_no_execution_is_lost_while_gateways_are_killed(
         listed = await client.ask("GET", "/executions?limit=1")
         assert listed["items"]
     assert runs == {"COMPLETED": 3 * count}
+    assert await jobs_waiting(config) == 0
+
+
+@pytest.mark.parametrize(
+    ("items", "kills"), [(300, 2), pytest.param(10_000, 10, marks=pytest.mark.long)], ids=str
+)
+async def test_each_item_of_a_map_has_one_run_while_gateways_are_killed(
+    config: NatsBackendConfig, programs: Programs, items: int, kills: int
+) -> None:
+    bad = {0, items // 2, items - 1}
+    numbers = [-1 if index in bad else index for index in range(items)]
+    node = {"flow": "double", "params": {"n": "${item}"}}
+    each = {"type": "map", "over": "${input}", "node": node, "tolerate": len(bad), "max_parallel": 50}
+    async with gateways(config, programs, 2) as both, workers(config, programs, "w1", "w2"):
+        client = Client(both)
+        await client.ask("PUT", "/graphs/g", json=graph({"each": each}))
+        body = {"graph_id": "g", "execution_id": "e", "input": numbers}
+        await client.ask("POST", "/executions", "key", json=body)
+        for kill in range(kills):
+            await client.items_ended("e", "each", items * kill // (kills + 1))
+            await both[kill % 2].kill()
+            await both[kill % 2].start()
+        await client.items_ended("e", "each", items)
+        state = await client.ended("e")
+        run_ids = [run_id_of("e", "each", 1, index) for index in range(items)]
+        runs = [await client.ask("GET", f"/runs/{run_id}") for run_id in run_ids[:: max(1, items // 200)]]
+    assert state["status"] == "COMPLETED"
+    assert state["result"]["each"] == [None if n < 0 else {"doubled": 2 * n} for n in numbers]
+    assert state["version"] <= max(100, items // 10)
+    assert {run["status"] for run in runs} <= {"COMPLETED", "FAILED"}
+    assert await messages_in(config, f"KV_{config.runs_kv_bucket}") == items
     assert await jobs_waiting(config) == 0
 
 

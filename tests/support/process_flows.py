@@ -530,6 +530,16 @@ def too_large() -> Flow:
     return Flow(name="too_large") >> give
 
 
+def double() -> Flow:
+    @task
+    def doubled(n: int) -> int:
+        if n < 0:
+            raise ValueError("negative")
+        return 2 * n
+
+    return Flow(name="double") >> doubled
+
+
 _FLOWS: dict[str, Callable[[], Flow]] = {
     maker.__name__: maker
     for maker in (
@@ -558,6 +568,7 @@ _FLOWS: dict[str, Callable[[], Flow]] = {
         forking_in_a_pool,
         huge,
         bulky,
+        double,
         passing,
         submitting,
         saving,
