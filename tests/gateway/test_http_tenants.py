@@ -14,6 +14,7 @@ from pyoco_server.domain.runs.logs import LogLine
 from pyoco_server.domain.runs.model import RunSnapshot, RunStatus
 from pyoco_server.http_api import create_app
 from pyoco_server.http_api.middleware import is_protected
+from pyoco_server.http_api.pages import SANDBOX_PATH
 from pyoco_server.memory import open_memory_gateway_backend
 from pyoco_server.usecases.auth import Caller
 from pyoco_server.usecases.executions.create import NewExecution
@@ -87,7 +88,7 @@ def other_routes() -> list[tuple[str, str]]:
     ]
 
 
-OPEN = {"/", "/health", "/ready", "/static", "/docs", "/openapi.json"}
+OPEN = {"/", "/health", "/ready", "/static", SANDBOX_PATH, "/docs", "/openapi.json"}
 """What a stranger may see: nothing in it belongs to anybody."""
 
 

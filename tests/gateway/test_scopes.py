@@ -13,6 +13,7 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.domain.auth import Scope
 from pyoco_server.http_api import create_app
 from pyoco_server.http_api.access import AUDIT_DOCS, ScopedRoute, needs
+from pyoco_server.http_api.pages import SANDBOX_PATH
 from pyoco_server.memory import open_memory_gateway_backend
 from support.events import URL, define
 from support.gateway import RunningGateway, documented_paths, memory_app, new_key
@@ -99,7 +100,8 @@ def test_no_route_is_left_out_of_openapi() -> None:
     """What is left out would not be tested here."""
     app = create_app(NatsBackendConfig(http_auth_mode="api_key"), open_backend=open_memory_gateway_backend)
     found = {(method, path) for method, path in routes_in(app.routes) if method != "head"}
-    pages = {("get", "/"), ("get", "/docs"), ("get", "/openapi.json"), ("mount", "/static")}
+    paths = ("/", "/docs", "/openapi.json", SANDBOX_PATH)
+    pages = {("mount", "/static"), *(("get", path) for path in paths)}
     assert found == set(security()) | pages
 
 
