@@ -21,6 +21,7 @@ from support.http_executions import Executions, attempts_in, fork_of, graph, tas
 from support.installation import FLOWS, TERMINAL, environment
 from support.nats_server import delete_streams_of, jobs_waiting, messages_in, unique_config
 from support.programs import Programs, freeze
+from support.real_workflows import WORKFLOWS, as_graph
 from support.waiting import until
 
 GRACE_SEC = 1.0
@@ -109,12 +110,22 @@ class Client:
         while seen < wanted:
             seen = await until(ended, partial(int.__lt__, seen))
 
+    async def events(self, execution_id: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        while True:
+            after = found[-1]["sequence"] if found else 0
+            path = f"/executions/{execution_id}/events?limit=100&after={after}"
+            page: list[dict[str, Any]] = (await self.ask("GET", path))["items"]
+            if not page:
+                return found
+            found += page
+
     async def runs_of(self, execution_id: str) -> list[dict[str, Any]]:
         """Of every attempt that its log tells of; all of them have ended when this answers."""
-        events = await self.ask("GET", f"/executions/{execution_id}/events")
-        attempts = attempts_in(events["items"])
+        events = await self.events(execution_id)
+        attempts = attempts_in(events)
         assert set(attempts.values()) <= {1}, attempts
-        started = [event["payload"] for event in events["items"] if event["type"] == "NODE_STARTED"]
+        started = [event["payload"] for event in events if event["type"] == "NODE_STARTED"]
         run_ids = [payload["run_id"] for payload in started if payload.get("run_id")]
         assert len(set(run_ids)) == len(run_ids)
         return [
@@ -192,6 +203,26 @@ async def test_each_item_of_a_map_has_one_run_while_gateways_are_killed(
     assert {run["status"] for run in runs} <= {"COMPLETED", "FAILED"}
     assert await messages_in(config, f"KV_{config.runs_kv_bucket}") == items
     assert await jobs_waiting(config) == 0
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+async def test_a_real_workflow_runs_to_its_end_with_its_structure_kept(
+    config: NatsBackendConfig, programs: Programs, name: str
+) -> None:
+    make, tasks = WORKFLOWS[name]
+    parents = make()
+    assert len(parents) == tasks
+    async with gateways(config, programs) as (gateway,), workers(config, programs, "w1"):
+        client = Client([gateway])
+        await client.ask("PUT", f"/graphs/{name}", json=as_graph(parents))
+        await client.ask("POST", "/executions", "key", json={"graph_id": name, "execution_id": "e"})
+        assert (await client.ended("e"))["status"] == "COMPLETED"
+        events = await client.events("e")
+    at = {(event["type"], event["payload"].get("node_id")): event["sequence"] for event in events}
+    for child, above in parents.items():
+        started = at["NODE_STARTED", child]
+        assert all(at["NODE_SUCCEEDED", parent] < started for parent in above), child
+    assert await messages_in(config, f"KV_{config.runs_kv_bucket}") == tasks
 
 
 async def test_another_gateway_goes_on_when_one_is_killed(

@@ -233,7 +233,10 @@ def edge(**fields: str) -> Callable[[dict[str, Any]], None]:
             change("nodes.extract.retry.attempts", 2),
             "node extract: retry: unknown key 'attempts' (did you mean",
         ),
-        (change("nodes.approve.on_timeout", "stop"), "node approve: on_timeout: Invalid enum value 'stop'"),
+        (
+            change("nodes.approve.on_timeout", "stop"),
+            "node approve: on_timeout: invalid value 'stop'; write one of fail, succeed",
+        ),
         (change("nodes.approve.flow", "f"), "node approve: flow is only for task nodes, and this is a wait"),
         (
             change("nodes.split.timeout_sec", 5),
@@ -251,7 +254,10 @@ def edge(**fields: str) -> Callable[[dict[str, Any]], None]:
             change("nodes.gather.retry", {}),
             "retry is only for task, execution and map nodes, and this is a join",
         ),
-        (change("nodes.gather.policy", "SOME"), "node gather: policy: Invalid enum value 'SOME'"),
+        (
+            change("nodes.gather.policy", "SOME"),
+            "policy: invalid value 'SOME'; write one of ALL_SUCCESS, ANY_SUCCESS, ALL_DONE, CUSTOM",
+        ),
         (change("nodes.gather.policy", "CUSTOM"), "node gather: policy CUSTOM requires min_success"),
         (change("nodes.gather.min_success", 1), "node gather: min_success is only for policy CUSTOM"),
         (
@@ -280,7 +286,10 @@ def edge(**fields: str) -> Callable[[dict[str, Any]], None]:
         ),
         (change("edges.6.when", "nodes.book.output.ok"), "nodes.book: book is not upstream"),
         (change("edges.6.when", True), "edge approve → book: when: expected str, got bool"),
-        (change("edges.6.on", "error"), "edge approve → book: on: Invalid enum value 'error'"),
+        (
+            change("edges.6.on", "error"),
+            "edge approve → book: on: invalid value 'error'; write one of success, failure",
+        ),
         (change("edges.6.if", "x"), "edge approve → book: unknown key 'if'"),
         (change("edges.6", "a -> b"), "edges[6] must be an object like {from: a, to: b}, got a string"),
         (change("edges.6.to", ...), "edges[6]: to is missing"),

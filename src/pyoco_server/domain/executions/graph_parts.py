@@ -1,6 +1,7 @@
 """Parse nodes and edges; graphs.py reads a whole definition. Problems are collected, not raised."""
 
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
@@ -169,8 +170,13 @@ def converted(where: str, value: Any, of: Any, problems: Problems) -> Any:
     try:
         return msgspec.convert(value, of)
     except msgspec.ValidationError as error:
-        problems.append(f"{where}: {_plain(str(error))}")
+        problems.append(f"{where}: {_plain(str(error))}{_choice(of)}")
         return _GIVEN_UP
+
+
+def _choice(of: Any) -> str:
+    is_enum = isinstance(of, type) and issubclass(of, StrEnum)
+    return f"; write one of {', '.join(of)}" if is_enum else ""
 
 
 def _node_type(where: str, given: Mapping[str, Any], problems: Problems) -> NodeType | None:
@@ -421,7 +427,8 @@ def _quoting_hint(expr: str, nodes: Iterable[str]) -> str:
 
 
 def _plain(message: str) -> str:
-    return message.replace("`", "").replace(" - at $.", ", at ").replace("Expected", "expected", 1)
+    plain = message.replace("`", "").replace(" - at $.", ", at ").replace("Expected", "expected", 1)
+    return plain.replace("Invalid enum value", "invalid value", 1)
 
 
 def _kind(value: Any) -> str:
