@@ -27,6 +27,7 @@ from support.nats_server import (
     delete_streams_of,
     jobs_waiting,
     messages_in,
+    patient_timeout_sec,
     put_message,
     raw_nats,
     unique_config,
@@ -281,3 +282,18 @@ async def test_d04_jobs_that_are_yet_to_be_delivered_are_not_given_up(backend: G
     jobs = await backend.queue.jobs()
     assert [job.is_given_up for job in jobs] == [False, False, False]
     assert {job.max_deliver for job in jobs} == {DELIVERIES}
+
+
+async def test_a_job_that_is_not_there_any_more_is_removed_without_an_error(backend: GatewayBackend) -> None:
+    """The first and the last of the queue, and one between others: a store reports each in its own way."""
+    sequences = []
+    source = await backend.sources.open(("default",))
+    for _ in range(3):
+        await submitted(backend)
+        delivery = await source.next(patient_timeout_sec())
+        assert delivery is not None
+        sequences.append(delivery.sequence)
+        await delivery.ack()
+    await source.close()
+    for sequence in (*sequences, sequences[-1] + 100):
+        await backend.undeliverable.at(sequence, 0).remove()

@@ -9,7 +9,7 @@ from pyoco_server.domain import codec
 from pyoco_server.domain.dead_letters import DeadLetter, StoredLetter
 from pyoco_server.jetstream.connection import ApiError, NatsConnection
 from pyoco_server.jetstream.feed import StreamFeed
-from pyoco_server.jetstream.kv import GONE, StoredMessage, at_leader, next_of_leader, scan, sequence_of
+from pyoco_server.jetstream.kv import StoredMessage, at_leader, is_gone, next_of_leader, scan, sequence_of
 from pyoco_server.jetstream.pull_consumer import DeliveryFacts
 from pyoco_server.logs import get_logger
 from pyoco_server.usecases.ports.runs import LetterWindow
@@ -50,7 +50,7 @@ class DlqStream:
         try:
             await self._connection.api(f"STREAM.MSG.DELETE.{self._stream}", {"seq": number, "no_erase": True})
         except ApiError as error:
-            if error.err_code not in {*GONE, _NOT_DELETED}:
+            if not is_gone(error):
                 raise
             return False
         return True
@@ -119,9 +119,6 @@ def _stored_letter(message: StoredMessage) -> StoredLetter | None:
         tenant_id=_tenant_in(message.headers),
         letter=letter,
     )
-
-
-_NOT_DELETED = 10057
 
 
 def _tenant_in(headers: Mapping[str, str]) -> str | None:

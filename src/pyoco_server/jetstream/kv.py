@@ -29,10 +29,18 @@ MAX_KEY = 512
 _NO_KEY = re.compile(r"[\s*>]|^\.|\.\.|\.$")
 _EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 NO_MESSAGE = 10037
-GONE = frozenset({NO_MESSAGE, 10043})
+_GONE = frozenset({NO_MESSAGE, 10043})
 """No message found; sequence not found."""
+_NOT_DELETED = 10057
+_NOT_THERE = ("no message found", "deleted message", "stream store EOF")
 _REMOVED_MARKER_TTL = "24h"
 """Long enough for every follower, including one that was down for a while."""
+
+
+def is_gone(error: ApiError) -> bool:
+    """Whether the message is not there. A refused delete has one code, and the reason as text."""
+    is_not_there = error.err_code == _NOT_DELETED and error.description in _NOT_THERE
+    return is_not_there or error.err_code in _GONE
 
 
 class _Entry:
@@ -301,7 +309,7 @@ async def _of_leader(
     try:
         answer = await connection.api(f"STREAM.MSG.GET.{stream}", wanted)
     except ApiError as error:
-        if error.err_code in GONE:
+        if is_gone(error):
             return None
         raise
     message = answer["message"]

@@ -27,8 +27,8 @@ from pyoco_server.domain.runs.jobs import Job, message_id_of
 from pyoco_server.errors import NatsUnavailable, RequestTooLarge, TimersUnsupported
 from pyoco_server.jetstream.connection import ApiError, NatsConnection, PayloadTooLarge, dotted, translated
 from pyoco_server.jetstream.kv import (
-    GONE,
     StoredMessage,
+    is_gone,
     last_of_leader,
     next_of_leader,
     scan,
@@ -285,7 +285,7 @@ class JetStreamUndeliverableJob:
         try:
             answer = await self._connection.api(f"STREAM.MSG.GET.{self._stream}", {"seq": self.sequence})
         except ApiError as error:
-            if error.err_code in GONE:
+            if is_gone(error):
                 return None
             raise
         stored = answer["message"]
@@ -296,7 +296,7 @@ class JetStreamUndeliverableJob:
         try:
             await self._connection.api(f"STREAM.MSG.DELETE.{self._stream}", body)
         except ApiError as error:
-            if error.err_code not in GONE:
+            if not is_gone(error):
                 raise
 
     async def settle(self) -> None:
